@@ -157,8 +157,9 @@ fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
 /// The time of its volumes is over.
 fn stuck(operation: &Operation) -> ClientError {
     ClientError::Ending(format!(
-        "revision {} is in force, and the storage of {} does not answer: accepted commands are not completed\nLook at \
-         that storage. The volume is closed when it answers; longshore volume list shows it as stuck until then",
+        "revision {} is in force, and the storage of {} does not answer: accepted commands, or the last flush, are \
+         not completed\nLook at that storage. The volume is closed when it answers; longshore volume list shows it as \
+         stuck until then",
         operation.revision.0,
         operation.draining.join(", ")
     ))

@@ -104,7 +104,7 @@ pub struct DrainingVolume {
 pub enum DrainState {
     /// Commands that were under way when it was removed.
     Draining,
-    /// The same, and they have had their time: the medium does not answer.
+    /// The same or what follows, and it has had its time: the medium does not answer.
     Stuck,
     /// The last flush.
     Flushing,
@@ -187,6 +187,9 @@ pub enum SwitchError {
 /// How long [`Switchboard::switch`] waits for all shards.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the last flush and the closing of a volume may take at least, until it counts as stuck.
+const FLUSH_TIME: Duration = Duration::from_secs(5);
+
 /// See the module documentation.
 pub(crate) struct Switchboard {
     pub shared: Arc<Shared>,
@@ -254,6 +257,9 @@ struct Ongoing {
     volume: Weak<dyn Volume>,
     name: String,
     since: Instant,
+    /// How long what follows the drain may take, and until when that is.
+    flush_time: Duration,
+    flushed_by: Option<Instant>,
     stage: RemovalStage,
     on_closed: Option<OnClosed>,
 }
@@ -734,6 +740,7 @@ impl Switchboard {
     ) -> bool {
         match &one.stage {
             RemovalStage::Draining(answered) if answered.is() => {
+                one.flushed_by = Instant::now().checked_add(one.flush_time);
                 one.stage = RemovalStage::Flushing(self.flush(&one.removal, 0), 0);
             }
             // That shard has ended. Another one may not have.
@@ -816,6 +823,8 @@ impl Switchboard {
             volume: Arc::downgrade(volume),
             name: volume.identity().name.clone(),
             since: Instant::now(),
+            flush_time: drain.timeout.max(FLUSH_TIME),
+            flushed_by: None,
             stage: RemovalStage::Draining(answered),
             on_closed: drain.on_closed.clone(),
         }
@@ -824,6 +833,7 @@ impl Switchboard {
     /// Volumes that have been removed and are not closed yet.
     pub(crate) fn draining(&self) -> Vec<DrainingVolume> {
         let state = self.lock();
+        let now = Instant::now();
         let removals = state.removals.iter().map(|one| DrainingVolume {
             name: one.name.clone(),
             since: one.since,
@@ -831,6 +841,7 @@ impl Switchboard {
             state: match one.stage {
                 RemovalStage::Draining(_) if one.removal.is_overdue() => DrainState::Stuck,
                 RemovalStage::Draining(_) => DrainState::Draining,
+                _ if one.flushed_by.is_some_and(|by| by <= now) => DrainState::Stuck,
                 RemovalStage::Flushing(..) => DrainState::Flushing,
                 RemovalStage::Vacating | RemovalStage::Closing(_) => DrainState::Closing,
             },
