@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
+use longshore_tests::api::{Outcome, Place, verb};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::scratch::Scratch;
@@ -197,6 +198,61 @@ fn a_last_flush_that_fails_makes_the_exit_status_1() {
             "acknowledged writes may be lost volume=disk0",
         ],
     );
+}
+
+#[test]
+fn a_last_flush_that_fails_at_a_removal_is_named_by_the_verb_and_by_the_operation() {
+    const OTHER: &str = "iqn.2026-11.local.longshore:removed";
+    let Some(disk) = Overcommitted::new() else {
+        return;
+    };
+    let scratch = Scratch::new("removed");
+    let (socket, state) = (scratch.join("s"), scratch.join("state"));
+    let server = ServerBuilder::new()
+        .volume("stays,backend=mem,size=1M")
+        .iscsi()
+        .argument("--socket")
+        .argument(&socket.display().to_string())
+        .argument("--state-dir")
+        .argument(&state.display().to_string())
+        .start()
+        .unwrap();
+    let ask = |words: &[&str]| Outcome::of(verb(&socket, words));
+    let path = format!("path={}", disk.device);
+    ask(&["volume", "create", "goes", "backend=block", &path]).expect(0);
+    ask(&["target", "create", OTHER, "luns=[]"]).expect(0);
+    ask(&["target", "map", OTHER, "goes", "--number", "0"]).expect(0);
+    let login = Login {
+        target: Some(OTHER.to_owned()),
+        ..Login::default()
+    };
+    let mut initiator = Initiator::ready(server.portal(0), &login).unwrap();
+    let data = vec![7; 64 << 10];
+    for lba in (0..4 * MIB / 512).step_by(128) {
+        let write = initiator.command(0, &cdb::write_16(lba, 128, false), Data::Out(&data));
+        assert!(write.unwrap().is_good());
+    }
+    initiator.log_out().unwrap();
+    let ended = ask(&["volume", "remove", "goes", "--drain"]).expect(1);
+    let told = "volume goes may have lost what was written: its last flush failed";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    let revision = ask(&["config", "history", "--output", "json"]).expect(0);
+    let revision = revision.json()["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["revision"].as_u64())
+        .max()
+        .unwrap();
+    let place = format!("/api/v1/operations/{revision}");
+    let operation = Place::Socket(socket.clone())
+        .ask("GET", &place, None)
+        .unwrap()
+        .expect_success()
+        .json();
+    assert_eq!(operation["state"], "failed", "{operation}");
+    let failure = operation["failure"].as_str().unwrap();
+    assert!(failure.contains(told), "{failure}");
 }
 
 #[test]

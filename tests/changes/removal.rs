@@ -9,11 +9,14 @@ use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::blocks;
 use longshore_tests::pdu::opcode;
 use longshore_tests::process::assert_takes_less;
+use longshore_tests::scratch::Scratch;
+use longshore_tests::server::{ServerBuilder, signal};
 use longshore_tests::stop::StopsAtEnd;
 use serde_json::json;
 
 use crate::rig::{
-    Change, DRAIN_TIMEOUT, Hand, NOT_SUPPORTED, Rig, SUBSYSTEM, TARGET, ask_scsi, login, wait_for,
+    Change, DRAIN_TIMEOUT, Hand, NOT_SUPPORTED, Rig, SUBSYSTEM, TARGET, ask_scsi, login,
+    scsi_write, wait_for,
 };
 
 /// Puts volume `v1` behind a target and a subsystem of its own, and `f0` stays in the default ones.
@@ -143,5 +146,48 @@ fn a_write_whose_host_is_silent_holds_a_removal_up_for_no_longer_than_the_drain_
         rig.wait_for_operation(&reply);
         assert!(!rig.has_open(&image), "the file is open");
         began.elapsed()
+    });
+}
+
+#[test]
+fn a_last_flush_that_hangs_shows_as_stuck_and_holds_neither_the_verb_nor_other_changes_up() {
+    let scratch = Scratch::new("remote");
+    let image = scratch.join("disk0.img").display().to_string();
+    let remote = ServerBuilder::new()
+        .volume(&format!("disk0,backend=file,path={image},size=4M"))
+        .iscsi()
+        .start()
+        .unwrap();
+    let url = format!(
+        "iscsi://{}/{}/0",
+        remote.portal(0),
+        longshore_tests::server::TARGET
+    );
+    let rig = Rig::start("");
+    rig.make(Hand::Http, &Change::CreateTarget(TARGET));
+    let keys = json!({"backend": "iscsi", "url": url});
+    rig.make(Hand::Http, &Change::CreateVolume("r1", keys));
+    rig.make(Hand::Http, &Change::Map(TARGET, "r1", 0));
+    let mut initiator = rig.initiator(TARGET, 1);
+    // In a cache of the other server, if anywhere.
+    assert!(scsi_write(&mut initiator, 0, 7).is_good());
+    initiator.log_out().unwrap();
+
+    signal(remote.pid(), "STOP").unwrap();
+    let ended = rig.verb(&["volume", "remove", "r1", "--drain"]).expect(1);
+    let told = "the server waits for the last flush (volume r1)";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    let volume = rig.get("/api/v1/volumes/r1");
+    assert_eq!(volume["state"], "stuck", "{volume}");
+    let keys = json!({"backend": "mem", "size": "1M"});
+    rig.make(Hand::Http, &Change::CreateVolume("other", keys));
+    // The name is taken until then.
+    let keys = json!({"backend": "mem", "size": "1M"});
+    let refused = rig.change(Hand::Http, &Change::CreateVolume("r1", keys), &[]);
+    assert_eq!(refused.unwrap_err().status, Some(409));
+
+    signal(remote.pid(), "CONT").unwrap();
+    wait_for("the end of the volume", || {
+        rig.ask("GET", "/api/v1/volumes/r1", None).status == 404
     });
 }

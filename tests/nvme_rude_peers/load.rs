@@ -45,7 +45,7 @@ fn five_hundred_idle_controllers_cost_little_and_nobody_notices() {
         .collect();
     scene.assert_others_do_not_notice();
     scene.assert_memory_grew_at_most(96 * MEBI);
-    let grown = scene.server.process().resident_bytes().unwrap() - scene.resident_at_start;
+    let grown = scene.server.process().own_bytes().unwrap() - scene.own_at_start;
     println!("{} KiB for a controller of two queues", grown / 500 / 1_024);
     drop(hosts);
 }

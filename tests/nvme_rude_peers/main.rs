@@ -30,7 +30,7 @@ const SOON: Duration = Duration::from_secs(20);
 struct Scene {
     server: Server,
     healthy: Host,
-    resident_at_start: u64,
+    own_at_start: u64,
 }
 
 /// Limits that tests can reach.
@@ -76,11 +76,11 @@ impl Scene {
             .write(blocks(1, 0, 8), &[7; 4096])
             .unwrap()
             .expect_success();
-        let resident_at_start = server.process().resident_bytes().unwrap();
+        let own_at_start = server.process().own_bytes().unwrap();
         Self {
             server,
             healthy,
-            resident_at_start,
+            own_at_start,
         }
     }
 
@@ -149,16 +149,12 @@ impl Scene {
         self.server.process().wait_until_at_rest();
     }
 
-    /// Resident memory has not grown by more than `limit` bytes since the scene was set.
+    /// Memory of the server has not grown by more than `limit` bytes since the scene was set.
     #[track_caller]
     fn assert_memory_grew_at_most(&self, limit: u64) {
-        let now = self.server.process().resident_bytes().unwrap();
-        let grown = now.saturating_sub(self.resident_at_start);
-        assert!(
-            grown <= limit,
-            "resident memory grew by {} KiB",
-            grown >> 10
-        );
+        let now = self.server.process().own_bytes().unwrap();
+        let grown = now.saturating_sub(self.own_at_start);
+        assert!(grown <= limit, "memory grew by {} KiB", grown >> 10);
     }
 
     /// What namespace 1 holds.

@@ -42,7 +42,7 @@ fn a_thousand_idle_sessions_cost_little_and_nobody_notices() {
         .unwrap();
     scene.assert_others_do_not_notice();
     scene.assert_memory_grew_at_most(64 * MEBI);
-    let grown = scene.server.process().resident_bytes().unwrap() - scene.resident_at_start;
+    let grown = scene.server.process().own_bytes().unwrap() - scene.own_at_start;
     println!("{} KiB a session", grown / 1_000 / 1_024);
     drop(peers);
 }

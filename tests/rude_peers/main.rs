@@ -16,7 +16,7 @@ use longshore_tests::server::{Server, ServerBuilder};
 struct Scene {
     server: Server,
     healthy: Initiator,
-    resident_at_start: u64,
+    own_at_start: u64,
 }
 
 /// Limits that tests can reach.
@@ -56,11 +56,11 @@ impl Scene {
         let mut healthy = Initiator::ready(server.portal(0), &Login::numbered(999)).unwrap();
         let answer = healthy.command(0, &cdb::write_16(0, 8, false), Data::Out(&[7; 4096]));
         assert!(answer.unwrap().is_good());
-        let resident_at_start = server.process().resident_bytes().unwrap();
+        let own_at_start = server.process().own_bytes().unwrap();
         Self {
             server,
             healthy,
-            resident_at_start,
+            own_at_start,
         }
     }
 
@@ -106,14 +106,10 @@ impl Scene {
         self.server.process().wait_until_at_rest();
     }
 
-    /// Resident memory has not grown by more than `limit` bytes since the scene was set.
+    /// Memory of the server has not grown by more than `limit` bytes since the scene was set.
     fn assert_memory_grew_at_most(&self, limit: u64) {
-        let now = self.server.process().resident_bytes().unwrap();
-        let grown = now.saturating_sub(self.resident_at_start);
-        assert!(
-            grown <= limit,
-            "resident memory grew by {} KiB",
-            grown >> 10
-        );
+        let now = self.server.process().own_bytes().unwrap();
+        let grown = now.saturating_sub(self.own_at_start);
+        assert!(grown <= limit, "memory grew by {} KiB", grown >> 10);
     }
 }

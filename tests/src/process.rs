@@ -58,9 +58,20 @@ impl Process {
         self.status_kib("RssAnon:").map(|kib| kib * 1024)
     }
 
+    /// Resident memory that the process has made itself, in bytes: anonymous and shared, without pages of files. Those of the
+    /// program come when they are first used.
+    pub fn own_bytes(self) -> io::Result<u64> {
+        Ok(self.anonymous_bytes()? + self.status_kib("RssShmem:")? * 1024)
+    }
+
     /// The most resident memory there ever was, in bytes (`VmHWM`).
     pub fn resident_bytes_max(self) -> io::Result<u64> {
         self.status_kib("VmHWM:").map(|kib| kib * 1024)
+    }
+
+    /// Has [`Self::resident_bytes_max`] begin with what is resident now.
+    pub fn forget_peak(self) -> io::Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.pid), "5")
     }
 
     /// Time on a processor, user and system, of all threads that still run, to the nanosecond

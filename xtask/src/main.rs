@@ -2,6 +2,7 @@
 //! and one module; `ci` runs them all in order.
 #![forbid(unsafe_code)]
 
+mod api_client;
 mod apt;
 mod arguments;
 mod bench;
@@ -62,6 +63,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
                 [--verbose]; with --stay they are left up for tests by hand
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   prometheus    Prometheus reads a server under load; every query of the dashboard finds data
+  api-client    a client generated from the served OpenAPI document, in Python, uses the API
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
@@ -71,7 +73,8 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT];
                 with --files, the files that a 4 KiB read passes through
   small-figures every benchmark and figure for a moment, to see that it works
-  figures       fujita, queue-maps, fairness, clients, polling or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
+  figures       fujita, queue-maps, fairness, clients, polling, many-volumes or adaptive-nagle [--update] [--rounds N]
+                [--seconds S] [--quick]
                 [--fio PROGRAM] [--spdk PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]
 ";
 
@@ -123,6 +126,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("peers") => peers::run(arguments),
         Some("powercut") => powercut::run(arguments),
         Some("prometheus") => prometheus::run(arguments),
+        Some("api-client") => api_client::run(arguments),
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),

@@ -38,7 +38,7 @@ const WATCHDOG: Duration = Duration::from_secs(450);
 struct Cut {
     /// `block` or `file`.
     backend: &'static str,
-    /// `flush` or `fua`.
+    /// `flush`, `fua` or `none`.
     durability: &'static str,
     /// Options of the volume behind its path.
     options: &'static str,
@@ -78,6 +78,19 @@ const CUTS: &[Cut] = &[
         options: "",
         honest: true,
     },
+    // Nothing is asked for but writes.
+    Cut {
+        backend: "block",
+        durability: "none",
+        options: ",write-through",
+        honest: true,
+    },
+    Cut {
+        backend: "file",
+        durability: "none",
+        options: ",write-through",
+        honest: true,
+    },
     Cut {
         backend: "block",
         durability: "flush",
@@ -88,13 +101,9 @@ const CUTS: &[Cut] = &[
 
 impl Cut {
     fn name(self) -> String {
-        let direct = if self.options.is_empty() {
-            ""
-        } else {
-            "-direct"
-        };
+        let options = self.options.replace(',', "-");
         let control = if self.honest { "" } else { "-on-a-lying-disk" };
-        format!("{}-{}{direct}{control}", self.backend, self.durability)
+        format!("{}-{}{options}{control}", self.backend, self.durability)
     }
 }
 

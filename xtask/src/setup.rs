@@ -58,6 +58,10 @@ const PACKAGES: &[Package] = &[
     program("fish", "fish"),
     program("strace", "strace"),
     program("prometheus", "prometheus"),
+    Package {
+        name: "python3-venv",
+        shown_by: ShownBy::File("/usr/share/doc/python3-venv"),
+    },
 ];
 
 impl Package {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use longshore_tests::ledger::{BLOCK, Ledger, aligned, check_shared};
 
 const USAGE: &str = "\
-usage: ledger write --device PATH --seed N --blocks N --seconds N [--durability flush|fua]
+usage: ledger write --device PATH --seed N --blocks N --seconds N [--durability flush|fua|none]
        ledger check --device PATH --seed N --blocks N --acknowledged N [--ahead N]
        ledger shared --device PATH --blocks N --seed N --acknowledged N \
            --other-seed N --other-acknowledged N";
@@ -47,8 +47,12 @@ fn main() -> ExitCode {
 
 fn write(options: &BTreeMap<&str, &str>) -> io::Result<()> {
     let ledger = ledger(options)?;
-    let fua = options.get("--durability").is_some_and(|&how| how == "fua");
-    let flags = if fua { O_DIRECT | O_DSYNC } else { O_DIRECT };
+    let (flags, flushes) = match options.get("--durability") {
+        Some(&"fua") => (O_DIRECT | O_DSYNC, false),
+        // The device promises that a completed write is on the medium.
+        Some(&"none") => (O_DIRECT, false),
+        _ => (O_DIRECT, true),
+    };
     let device = open(options, flags)?;
     let end = Instant::now() + Duration::from_secs(number(options, "--seconds")?);
     let mut bytes = aligned(BLOCK);
@@ -58,7 +62,7 @@ fn write(options: &BTreeMap<&str, &str>) -> io::Result<()> {
             ledger.contents(block, generation, bytes.bytes());
             device.write_all_at(bytes.bytes(), offset(block))?;
         }
-        if !fua {
+        if flushes {
             device.sync_data()?;
         }
         writeln!(report, "acknowledged {generation}")?;

@@ -24,6 +24,7 @@ const KEPT: &[(&str, &str)] = &[
     ("fairness", "fairness.md"),
     ("Fujita's comparison", "fujita.md"),
     ("polling", "polling.md"),
+    ("many-volumes", "many-volumes.md"),
     ("small readers beside a large writer", "queue-maps.md"),
     ("transmit policies, loopback", "adaptive-nagle.md"),
     ("transmit policies, mtu-1500", "adaptive-nagle.md"),

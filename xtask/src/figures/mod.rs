@@ -9,6 +9,7 @@ mod clients;
 mod fairness;
 mod fujita;
 mod load;
+mod many_volumes;
 mod network;
 mod plan;
 mod polling;
@@ -25,6 +26,9 @@ use crate::arguments::Arguments;
 use crate::counts::Counts;
 use crate::workspace;
 use plan::Selection;
+
+const NAMES: &str =
+    "fujita, queue-maps, fairness, clients, polling, many-volumes or adaptive-nagle";
 
 /// `cargo xtask figures`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
@@ -58,14 +62,13 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("fairness") => fairness::run,
         Some("clients") => clients::run,
         Some("polling") => polling::run,
+        Some("many-volumes") => many_volumes::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
         Some(other) => {
-            bail!(
-                "no figure {other:?}: fujita, queue-maps, fairness, clients, polling or adaptive-nagle"
-            )
+            bail!("no figure {other:?}: {NAMES}")
         }
         None => {
-            bail!("which figure? fujita, queue-maps, fairness, clients, polling or adaptive-nagle")
+            bail!("which figure? {NAMES}")
         }
     };
     let program = workspace::server_program()?;

@@ -41,6 +41,7 @@ pub mod engine;
 pub mod mail;
 pub mod memory;
 pub mod page_pipe;
+pub mod resident;
 pub mod socket;
 pub mod storage;
 pub mod thread_time;

@@ -14,7 +14,7 @@ mod control_group;
 
 use std::fs;
 
-use longshore_reactor::{affinity, allocator};
+use longshore_reactor::{affinity, allocator, resident};
 use longshore_volume::BackendName;
 use rustix::process::{Resource, getrlimit};
 
@@ -112,6 +112,13 @@ impl Memory {
 pub fn prepare() {
     if getrlimit(Resource::As).current.is_some() {
         allocator::share_one_arena();
+    }
+}
+
+/// Gives back what only the start has used. To be called when the server is about to be ready.
+pub fn settle() {
+    if let Err(error) = resident::give_back() {
+        tracing::debug!("pages of the program stay in memory: {error}");
     }
 }
 

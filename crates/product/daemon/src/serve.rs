@@ -232,6 +232,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
             tracing::warn!("cannot start the inspection of volumes: {error}");
         }
     });
+    memory::settle();
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
     }

@@ -120,14 +120,17 @@ fn footer(app: &App) -> Line<'static> {
     if let Some(told) = &app.told {
         return Line::raw(printable(told));
     }
-    let close = match app.view {
-        View::Sessions => "  x close",
-        _ => "",
+    // 80 columns are enough for this.
+    let keys = match app.view {
+        View::Sessions => ["", "  x close"],
+        _ => ["  p pause", ""],
     };
     Line::raw(format!(
-        "? help  o sort: {}  / filter  a active  p pause  +/- {} s{close}  q quit",
+        "? help  o sort: {}  / filter  a active{}  +/- {} s{}  q quit",
         app.sort.name(),
-        interval(app.interval_ms)
+        keys[0],
+        interval(app.interval_ms),
+        keys[1]
     ))
 }
 

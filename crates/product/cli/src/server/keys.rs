@@ -51,12 +51,29 @@ impl FromStr for Setting {
             None => Value::Bool(true),
             Some("") => Value::Null,
             Some(value) if TEXTS.contains(&key) => Value::String(value.to_owned()),
-            Some(value) => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
+            Some(value) => match serde_json::from_str(value) {
+                Ok(value) => value,
+                // Lists and tables also as in the file.
+                Err(_) if value.starts_with(['[', '{']) => {
+                    as_in_the_file(value).ok_or_else(|| SettingError(text.to_owned()))?
+                }
+                Err(_) => value.into(),
+            },
         };
         Ok(Self {
             key: key.to_owned(),
             value,
         })
+    }
+}
+
+/// A value of TOML.
+fn as_in_the_file(value: &str) -> Option<Value> {
+    let table: toml::Table = toml::from_str(&format!("value = {value}")).ok()?;
+    match serde_json::to_value(table).ok()? {
+        // Nothing else but the one.
+        Value::Object(mut found) if found.len() == 1 => found.remove("value"),
+        _ => None,
     }
 }
 
@@ -93,7 +110,11 @@ mod tests {
             setting(r#"luns=[{"lun":0,"volume":"a"}]"#),
             json!([{"lun": 0, "volume": "a"}])
         );
-        for text in ["=x", "", "Key=x", "a b=x"] {
+        assert_eq!(
+            setting(r#"luns=[{ lun = 0, volume = "a", read-only = true }]"#),
+            json!([{"lun": 0, "volume": "a", "read-only": true}])
+        );
+        for text in ["=x", "", "Key=x", "a b=x", "luns=[{", "luns=[]\nb = 1"] {
             assert!(text.parse::<Setting>().is_err(), "{text}");
         }
     }

@@ -9,5 +9,6 @@ mod installing;
 mod lifecycle;
 mod refusals;
 mod requests;
+mod steps;
 mod support;
 mod top;

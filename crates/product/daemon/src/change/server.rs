@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::state::Session;
 use longshore_server::config::{ExportsConfig, ListenerChanges, ListenerId, TransmitConfig};
@@ -16,10 +16,6 @@ use longshore_volume::VolumeError;
 use super::switch::{
     Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch, WaitsFor,
 };
-
-/// The last flush of a volume, and its close, may take longer than commands: all that hosts have written may have to go
-/// to the medium. After that time its storage is said not to answer.
-pub const STORAGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, by what controls it.
 #[derive(Clone, Debug)]
@@ -64,6 +60,10 @@ impl Ready for Prepared<'_> {
     }
 
     fn carry_out(self: Box<Self>, drain: Drain) -> Result<Vec<(SocketAddr, String)>, NotSwitched> {
+        #[cfg(feature = "fail-points")]
+        fail::fail_point!("change::refused", |reason| {
+            Err(NotSwitched::Refused(reason.unwrap_or_default()))
+        });
         let on_closed = drain.on_closed;
         let drain = DrainOptions {
             timeout: drain.timeout,
@@ -103,17 +103,15 @@ impl Switch for ServerSwitch {
 
     fn leaving(&self) -> Vec<Leaving> {
         let leaving = self.0.draining().into_iter().map(|volume| {
-            let is_late = volume.state_since.elapsed() >= STORAGE_PATIENCE;
-            let (waits_for, stuck) = match volume.state {
-                DrainState::Draining => (WaitsFor::Commands, false),
-                DrainState::Stuck => (WaitsFor::Commands, true),
-                DrainState::Flushing => (WaitsFor::Flush, is_late),
-                DrainState::Closing => (WaitsFor::Close, is_late),
+            let waits_for = match volume.state {
+                DrainState::Draining => WaitsFor::Commands,
+                DrainState::Flushing => WaitsFor::Flush,
+                DrainState::Closing => WaitsFor::Close,
             };
             Leaving {
                 volume: volume.name,
                 waits_for,
-                stuck,
+                stuck: volume.is_stuck,
             }
         });
         leaving.collect()

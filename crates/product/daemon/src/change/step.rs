@@ -1,9 +1,11 @@
 //! Places at which a test can end the process, to see what a crash there leaves behind.
 //!
 //! With the feature `fail-points`, the environment variable `FAILPOINTS` names them (crate `fail`):
-//! `FAILPOINTS="change::committed=panic"`. Without it there is nothing of them in the program.
+//! `FAILPOINTS="change::committed=panic"`, and `change::refused=return(why)` has the server refuse what is committed.
+//! The tests of the command are built with it. Without it there is nothing of them in the program.
 
-/// All steps, in the order in which a change comes to them. Those of writing a file are met several times.
+/// All steps of a change that is carried out, in their order. Those of writing a file are met several times. Beside them
+/// there are `undoing` and `undone` of a change that the server refuses, and `closed` of a volume that has left.
 #[cfg(test)]
 pub(super) const ALL: [&str; 11] = [
     "change::begun",

@@ -97,8 +97,8 @@ pub struct DrainingVolume {
     pub in_flight: usize,
     /// What is waited for.
     pub state: DrainState,
-    /// For how long, of each of them.
-    pub state_since: Instant,
+    /// The time for it is over: the medium does not answer.
+    pub is_stuck: bool,
 }
 
 /// What the removal of a volume waits for.
@@ -106,8 +106,6 @@ pub struct DrainingVolume {
 pub enum DrainState {
     /// Commands that were under way when it was removed.
     Draining,
-    /// The same, and they have had their time: the medium does not answer.
-    Stuck,
     /// The last flush.
     Flushing,
     /// The end of the last that refers to it.
@@ -189,6 +187,9 @@ pub enum SwitchError {
 /// How long [`Switchboard::switch`] waits for all shards.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the last flush and the closing of a volume may take at least, until it counts as stuck.
+const FLUSH_TIME: Duration = Duration::from_secs(5);
+
 /// See the module documentation.
 pub(crate) struct Switchboard {
     pub shared: Arc<Shared>,
@@ -256,22 +257,27 @@ struct Ongoing {
     volume: Weak<dyn Volume>,
     name: String,
     since: Instant,
+    /// How long what follows the drain may take, and until when that is.
+    flush_time: Duration,
+    flushed_by: Option<Instant>,
     stage: RemovalStage,
-    /// When what is waited for was another thing last.
-    state_since: Instant,
     on_closed: Option<OnClosed>,
 }
 
 impl Ongoing {
-    fn enter(&mut self, stage: RemovalStage) {
-        if self.state() != stage.state(false) {
-            self.state_since = Instant::now();
+    const fn state(&self) -> DrainState {
+        match self.stage {
+            RemovalStage::Draining(_) => DrainState::Draining,
+            RemovalStage::Flushing(..) => DrainState::Flushing,
+            RemovalStage::Vacating | RemovalStage::Closing(_) => DrainState::Closing,
         }
-        self.stage = stage;
     }
 
-    fn state(&self) -> DrainState {
-        self.stage.state(self.removal.is_overdue())
+    fn is_stuck(&self, now: Instant) -> bool {
+        match self.stage {
+            RemovalStage::Draining(_) => self.removal.is_overdue(),
+            _ => self.flushed_by.is_some_and(|by| by <= now),
+        }
     }
 }
 
@@ -282,17 +288,6 @@ enum RemovalStage {
     Vacating,
     /// Nothing but this refers to it any more.
     Closing(Option<Arc<Unit>>),
-}
-
-impl RemovalStage {
-    const fn state(&self, is_overdue: bool) -> DrainState {
-        match self {
-            Self::Draining(_) if is_overdue => DrainState::Stuck,
-            Self::Draining(_) => DrainState::Draining,
-            Self::Flushing(..) => DrainState::Flushing,
-            Self::Vacating | Self::Closing(_) => DrainState::Closing,
-        }
-    }
 }
 
 impl State {
@@ -741,7 +736,7 @@ impl Switchboard {
                     registry.reuse(removal.unit);
                     let mut removals = removals.iter_mut();
                     if let Some(one) = removals.find(|one| Arc::ptr_eq(&one.removal, removal)) {
-                        one.enter(RemovalStage::Closing(Some(Arc::clone(unit))));
+                        one.stage = RemovalStage::Closing(Some(Arc::clone(unit)));
                     }
                     true
                 }
@@ -762,7 +757,8 @@ impl Switchboard {
     ) -> bool {
         match &one.stage {
             RemovalStage::Draining(answered) if answered.is() => {
-                one.enter(RemovalStage::Flushing(self.flush(&one.removal, 0), 0));
+                one.flushed_by = Instant::now().checked_add(one.flush_time);
+                one.stage = RemovalStage::Flushing(self.flush(&one.removal, 0), 0);
             }
             // That shard has ended. Another one may not have.
             RemovalStage::Flushing(answered, shard)
@@ -771,10 +767,7 @@ impl Switchboard {
                     && shard + 1 < self.shared.posts.len() =>
             {
                 let shard = shard + 1;
-                one.enter(RemovalStage::Flushing(
-                    self.flush(&one.removal, shard),
-                    shard,
-                ));
+                one.stage = RemovalStage::Flushing(self.flush(&one.removal, shard), shard);
             }
             RemovalStage::Flushing(answered, _) if answered.is() => {
                 // If all have ended, the last of them has flushed all volumes, this one too.
@@ -786,7 +779,7 @@ impl Switchboard {
                     removal: Arc::clone(&one.removal),
                     stage: VacateStage::Waiting,
                 });
-                one.enter(RemovalStage::Vacating);
+                one.stage = RemovalStage::Vacating;
             }
             RemovalStage::Draining(_)
             | RemovalStage::Flushing(..)
@@ -847,8 +840,9 @@ impl Switchboard {
             volume: Arc::downgrade(volume),
             name: volume.identity().name.clone(),
             since: Instant::now(),
+            flush_time: drain.timeout.max(FLUSH_TIME),
+            flushed_by: None,
             stage: RemovalStage::Draining(answered),
-            state_since: Instant::now(),
             on_closed: drain.on_closed.clone(),
         }
     }
@@ -856,12 +850,13 @@ impl Switchboard {
     /// Volumes that have been removed and are not closed yet.
     pub(crate) fn draining(&self) -> Vec<DrainingVolume> {
         let state = self.lock();
+        let now = Instant::now();
         let removals = state.removals.iter().map(|one| DrainingVolume {
             name: one.name.clone(),
             since: one.since,
             in_flight: one.removal.under_way(),
             state: one.state(),
-            state_since: one.state_since,
+            is_stuck: one.is_stuck(now),
         });
         removals.collect()
     }

@@ -336,7 +336,7 @@ fn a_medium_that_does_not_answer_keeps_its_volume_and_nothing_else() {
         assert_eq!(answer.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
         eventually("giving up", || {
             let draining = scene.control().draining();
-            draining[0].state == DrainState::Stuck && draining[0].in_flight == 2
+            draining[0].is_stuck && draining[0].in_flight == 2
         });
         assert!(closed.try_recv().is_err());
         // The volume that it was is still there, and may come back later.

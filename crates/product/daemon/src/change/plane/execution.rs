@@ -308,8 +308,10 @@ impl Plane {
             Ok(not_listening) => not_listening,
             Err(problem) => {
                 tracing::error!("revision {} is undone: {problem}", info.revision.0);
+                step!("undoing");
                 self.undo(prepared);
                 self.take_back(now, outlook, info);
+                step!("undone");
                 return Err(problem);
             }
         };
@@ -383,7 +385,10 @@ impl Plane {
                 true => Duration::ZERO,
                 false => self.process.drain_timeout,
             },
-            on_closed: Arc::new(move |closed| leaving.closed(closed, revision)),
+            on_closed: Arc::new(move |closed| {
+                step!("closed");
+                leaving.closed(closed, revision);
+            }),
         };
         match ready.carry_out(drain) {
             Ok(not_listening) => Ok(not_listening),

@@ -12,9 +12,11 @@ use serde_json::json;
 
 use super::super::locks::locked;
 use super::super::objects::Described;
-use super::super::server::STORAGE_PATIENCE;
 use super::super::switch::{Closed, Leaving, WaitsFor};
 use crate::threads::THREAD_STACK_BYTES;
+
+/// For how long a close may go on until storage is said not to answer.
+const STORAGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether a volume has no user left.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);

@@ -90,8 +90,8 @@ fn changeable<'a>(now: &'a Now, id: &ObjectId) -> Result<Option<&'a Described>, 
         return Ok(Some(object));
     }
     let (title, advice) = match &object.location {
-        Some(location) => (
-            format!("{id} is described by the configuration file, at {location}"),
+        Some(_) => (
+            format!("{id} is described by the configuration file"),
             "change it there and reload the file (SIGHUP), or take it out of the file first",
         ),
         None => (
