@@ -58,6 +58,10 @@ const PACKAGES: &[Package] = &[
     program("fish", "fish"),
     program("strace", "strace"),
     program("prometheus", "prometheus"),
+    Package {
+        name: "udev",
+        shown_by: ShownBy::File("/usr/lib/udev/scsi_id"),
+    },
 ];
 
 impl Package {
