@@ -11,6 +11,7 @@ mod codecs;
 mod config;
 mod device;
 mod input;
+mod migration;
 mod nvme;
 mod sessions;
 mod structured;
@@ -42,6 +43,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("config_file", config::config_file),
     ("volume_argument", config::volume_argument),
     ("change_documents", change::change_documents),
+    ("imports", migration::imports),
 ];
 
 /// Finds a target by name.

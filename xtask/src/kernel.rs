@@ -10,6 +10,7 @@
 //! # kernel: WORDS                 for the command line of the guest's kernel
 //! # config: FILE                  a configuration file instead of the command line
 //! # api: yes                      the host runs verbs of the control plane when asked (no)
+//! # servers: guest                the servers run in the guest: Longshore, LIO and tgt are there (host)
 //! # limit: 600                    seconds
 //! ```
 //!
@@ -21,7 +22,7 @@ mod script;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,9 @@ const PARALLEL: usize = 2;
 /// Jobs that run at each landing: one of each protocol that moves data, and changes of both.
 const ALWAYS: &[&str] = &["changes", "digests", "nvme-commands"];
 
+/// What udev makes the names below /dev/disk/by-id with.
+const SCSI_ID: &str = "/usr/lib/udev/scsi_id";
+
 /// MiB; the image unpacks to a third of it.
 const MEMORY: u32 = 1024;
 
@@ -60,12 +64,6 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     if kind == Kind::Longshore {
         workspace::server_program()?;
     }
-    let base = image::base(&kernel, &image::INITIATOR, &[ledger])?;
-    println!(
-        "kernel {}: image of {} MiB",
-        kernel.version,
-        base.len() >> 20
-    );
     let mut jobs = jobs()?;
     jobs.retain(|job| {
         only.as_ref()
@@ -83,6 +81,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         |job| job.name.clone(),
         is_always,
     );
+    let images = Images::make(&kernel, &jobs, &ledger)?;
     let queue = Mutex::new(VecDeque::from(jobs));
     let total = Mutex::new(Counts::default());
     std::thread::scope(|scope| {
@@ -92,7 +91,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
                     while let Some(job) = queue.lock().expect("no panics").pop_front() {
                         let started = Instant::now();
                         let counts = job
-                            .run(kind, &kernel, &base, verbose)
+                            .run(kind, &kernel, &images, verbose)
                             .with_context(|| format!("job {}", job.name))?;
                         println!("kernel {}: {counts} in {:.1?}", job.name, started.elapsed());
                         *total.lock().expect("no panics") += counts;
@@ -133,13 +132,49 @@ fn jobs() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
+/// The part of the image that jobs share.
+struct Images {
+    initiator: Vec<u8>,
+    /// For jobs that run servers in the guest.
+    servers: Option<Vec<u8>>,
+}
+
+impl Images {
+    fn make(kernel: &Kernel, jobs: &[Job], ledger: &Path) -> Result<Self> {
+        let initiator = image::base(kernel, &[&image::INITIATOR], &[ledger.to_owned()])?;
+        println!(
+            "kernel {}: image of {} MiB",
+            kernel.version,
+            initiator.len() >> 20
+        );
+        let mut needs_servers = false;
+        for job in jobs {
+            needs_servers |= Header::read(&job.script)?.serves_itself;
+        }
+        let servers = match needs_servers {
+            true => {
+                let contents = [&image::INITIATOR, &image::SERVERS];
+                let programs = [workspace::server_program()?, SCSI_ID.into()];
+                Some(image::base(kernel, &contents, &programs)?)
+            }
+            false => None,
+        };
+        Ok(Self { initiator, servers })
+    }
+
+    fn base(&self, header: &Header) -> &[u8] {
+        let servers = self.servers.as_ref().filter(|_| header.serves_itself);
+        servers.unwrap_or(&self.initiator)
+    }
+}
+
 struct Job {
     name: String,
     script: PathBuf,
 }
 
 impl Job {
-    fn run(&self, kind: Kind, kernel: &Kernel, base: &[u8], verbose: bool) -> Result<Counts> {
+    fn run(&self, kind: Kind, kernel: &Kernel, images: &Images, verbose: bool) -> Result<Counts> {
         let header = Header::read(&self.script)?;
         if kind == Kind::Tgt
             && let Some(lack) = header.tgt_lacks()
@@ -152,7 +187,7 @@ impl Job {
         let job = image::job(&self.script, &host.settings(header.limit))?;
         let guest = Machine {
             kernel,
-            image: [base, &job],
+            image: [images.base(&header), &job],
             forwards: &[],
             drives: &[],
             memory: MEMORY,

@@ -132,7 +132,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kernel = Kernel::prepare()?;
     let server = workspace::server_program()?;
     let ledger = workspace::build_for_tests("ledger")?;
-    let base = image::base(&kernel, &image::INITIATOR, &[server, ledger])?;
+    let base = image::base(&kernel, &[&image::INITIATOR], &[server, ledger])?;
     let is_wanted = |cut: &Cut| {
         only.as_ref()
             .is_none_or(|only| cut.name().contains(only.as_str()))

@@ -62,6 +62,10 @@ const PACKAGES: &[Package] = &[
         name: "python3-venv",
         shown_by: ShownBy::File("/usr/share/doc/python3-venv"),
     },
+    Package {
+        name: "udev",
+        shown_by: ShownBy::File("/usr/lib/udev/scsi_id"),
+    },
 ];
 
 impl Package {

@@ -24,6 +24,8 @@ pub struct Header {
     pub config: Option<String>,
     /// Whether the host runs verbs of the control plane for the job.
     pub api: bool,
+    /// Whether the servers run in the guest, and none on the host.
+    pub serves_itself: bool,
     /// When the job has hung.
     pub limit: Duration,
 }
@@ -47,10 +49,14 @@ impl Header {
 
     /// What this job wants and tgt does not have.
     pub fn tgt_lacks(&self) -> Option<&'static str> {
-        match (self.nvme > 0, self.api) {
-            (true, _) => Some("NVMe"),
-            (false, true) => Some("such API"),
-            (false, false) => None,
+        match self {
+            Self {
+                serves_itself: true,
+                ..
+            } => Some("imports"),
+            _ if self.nvme > 0 => Some("NVMe"),
+            _ if self.api => Some("such API"),
+            _ => None,
         }
     }
 
@@ -63,6 +69,7 @@ impl Header {
             kernel_words: String::new(),
             config: None,
             api: false,
+            serves_itself: false,
             limit: LIMIT,
         };
         for line in text.lines().take_while(|line| line.starts_with('#')) {
@@ -77,6 +84,7 @@ impl Header {
                 "kernel" => header.kernel_words = value.to_owned(),
                 "config" => header.config = Some(value.to_owned()),
                 "api" => header.api = value == "yes",
+                "servers" => header.serves_itself = value == "guest",
                 "limit" => header.limit = Duration::from_secs(value.parse()?),
                 _ if key.contains(' ') => {} // an ordinary sentence with a colon
                 _ => bail!("unknown key {key:?}"),

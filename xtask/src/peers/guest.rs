@@ -45,7 +45,7 @@ impl TargetGuest {
     pub fn start(limit: Duration) -> Result<Self> {
         let begin = Instant::now();
         let kernel = Kernel::prepare()?;
-        let base = image::base(&kernel, &image::TARGET, &[])?;
+        let base = image::base(&kernel, &[&image::TARGET], &[])?;
         let lio: [SocketAddr; 4] = std::array::from_fn(|_| free_port());
         let nvmet: [SocketAddr; 2] = std::array::from_fn(|_| free_port());
         let watchdog = limit + START_LIMIT;

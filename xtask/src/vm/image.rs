@@ -53,6 +53,17 @@ pub const INITIATOR: Contents = Contents {
     ],
 };
 
+/// Further contents of guests whose initiator's servers run beside it.
+pub const SERVERS: Contents = Contents {
+    modules: &[
+        "configfs",
+        "target_core_mod",
+        "target_core_file",
+        "iscsi_target_mod",
+    ],
+    programs: &["tgtd", "tgtadm"],
+};
+
 /// Guests that are targets: LIO for iSCSI, nvmet for NVMe/TCP.
 pub const TARGET: Contents = Contents {
     modules: &[
@@ -100,7 +111,7 @@ const FOLDERS: &[&str] = &[
 
 /// Puts together the part of the image that all jobs share. `programs` are further programs by
 /// path, which land in `/usr/bin`.
-pub fn base(kernel: &Kernel, contents: &Contents, programs: &[PathBuf]) -> Result<Vec<u8>> {
+pub fn base(kernel: &Kernel, contents: &[&Contents], programs: &[PathBuf]) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in FOLDERS {
         archive.folder(folder);
@@ -110,7 +121,7 @@ pub fn base(kernel: &Kernel, contents: &Contents, programs: &[PathBuf]) -> Resul
     }
     archive.link("lib64", "usr/lib64");
     let mut added = BTreeSet::new();
-    for name in contents.programs {
+    for name in contents.iter().flat_map(|it| it.programs) {
         let path = find_program(name).with_context(|| format!("{name} is not installed"))?;
         add_program(&mut archive, &path, &in_usr(&path)?, &mut added)?;
     }
@@ -121,10 +132,12 @@ pub fn base(kernel: &Kernel, contents: &Contents, programs: &[PathBuf]) -> Resul
             .context("a program's name")?;
         add_program(&mut archive, path, &format!("usr/bin/{name}"), &mut added)?;
     }
+    let modules = contents.iter().flat_map(|it| it.modules);
+    let modules: Vec<&str> = EVERY_GUEST.iter().chain(modules).copied().collect();
     modules::add(
         &mut archive,
         kernel,
-        &[EVERY_GUEST, contents.modules].concat(),
+        &modules,
         &workspace::work_folder("vm")?,
     )?;
     let guest = workspace::root().join("tests/kernel/guest");

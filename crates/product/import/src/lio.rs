@@ -98,6 +98,7 @@ fn storage_object(object: &Node, draft: &mut Draft) -> Option<Backstore> {
         }
     }
     switches(object, &mut volume, ledger);
+    volume.product = product(object, &kind, &label);
     identity(object, &label, &mut volume, ledger);
     if let Some(attributes) = object.get("attributes") {
         self::attributes(attributes, &mut volume, ledger);
@@ -153,15 +154,24 @@ fn switches(object: &Node, volume: &mut Volume, ledger: &mut Ledger) {
     }
 }
 
-fn identity(object: &Node, label: &str, volume: &mut Volume, ledger: &mut Ledger) {
-    volume.product = Some(label.chars().take(16).collect());
-    if volume
-        .product
-        .as_ref()
-        .is_none_or(|it| !values::printable(it, 16))
-    {
-        volume.product = None;
+/// Product identification: the name of the backstore where LIO was told so, as targetcli does unless configured
+/// otherwise, else one that the kernel has for each plugin.
+fn product(object: &Node, kind: &str, label: &str) -> Option<String> {
+    let attributes = object.get("attributes");
+    let alias = attributes.and_then(|it| it.get("emulate_model_alias"));
+    if alias.and_then(Node::switch) == Some(true) {
+        let name: String = label.chars().take(16).collect();
+        return Some(name).filter(|it| values::printable(it, 16));
     }
+    let product = match kind {
+        "block" => "IBLOCK",
+        "fileio" => "FILEIO",
+        _ => "RAMDISK-MCP",
+    };
+    Some(product.to_owned())
+}
+
+fn identity(object: &Node, label: &str, volume: &mut Volume, ledger: &mut Ledger) {
     let Some(wwn) = object.get("wwn") else {
         ledger.note(format!(
             "backstore `{label}` has no `wwn` in the file: take serial number and name from a host (`sg_inq`)"
@@ -195,6 +205,7 @@ fn attributes(attributes: &Node, volume: &mut Volume, ledger: &mut Ledger) {
                 }
                 _ => ledger.refused(&node.at, "logical blocks have 512 or 4096 bytes here"),
             },
+            "emulate_model_alias" => ledger.mapped(&node.at, "product"),
             "emulate_tpu"
             | "emulate_tpws"
             | "emulate_3pc"
@@ -212,7 +223,6 @@ fn attributes(attributes: &Node, volume: &mut Volume, ledger: &mut Ledger) {
             | "emulate_fua_read"
             | "is_nonrot"
             | "enforce_pr_isids"
-            | "emulate_model_alias"
             | "emulate_rsoc"
             | "force_pr_aptpl"
             | "queue_depth"

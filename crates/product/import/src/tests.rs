@@ -317,7 +317,10 @@ fn tgt_numbers_disks_from_one_and_names_them_by_target_and_lun() {
     // /srv/b.img has LUN 1, so the others have what is free.
     assert_eq!(rows, [(2, "first-2"), (1, "first-1"), (3, "first-3")]);
     let volumes = config["volume"].as_array().unwrap();
-    assert_eq!(volumes[0]["serial"].as_str(), Some("beaf12"));
+    assert_eq!(
+        volumes[0]["serial"].as_str(),
+        Some("                              beaf12")
+    );
     assert_eq!(
         volumes[0]["naa"].as_str(),
         Some("naa.60000000000000000e00000000010002")
@@ -397,6 +400,7 @@ const LIO: &str = r#"{
       ],
       "attributes": {
         "block_size": 512,
+        "emulate_model_alias": 1,
         "emulate_tpu": 1,
         "pi_prot_type": 0
       },
@@ -491,6 +495,7 @@ fn lio_disks_keep_their_names_and_initiators_their_maps() {
     assert_eq!(volume["product"].as_str(), Some("web1"));
     assert_eq!(volume["write-through"].as_bool(), Some(true));
     assert_eq!(config["volume"][1]["backend"].as_str(), Some("block"));
+    assert_eq!(config["volume"][1]["product"].as_str(), Some("IBLOCK"));
     let rule = &config["target"][0]["access"][0];
     assert_eq!(
         rule["initiators"][0].as_str(),

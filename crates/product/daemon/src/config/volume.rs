@@ -305,12 +305,37 @@ macro_rules! shown_texts {
 shown_texts! {
     /// The serial number of a subsystem.
     Serial, "serial number", 20;
-    /// The serial number of a volume.
-    UnitSerial, "serial number", 64;
     /// T10 vendor identification.
     Vendor, "vendor", 8;
     /// Product identification.
     Product, "product", 16;
+}
+
+/// The serial number of a volume. The page has it right-aligned (SPC-4 7.8.16), so spaces may stand before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitSerial(pub String);
+
+/// Characters of the longest one.
+const UNIT_SERIAL_MAX: usize = 64;
+
+impl FromStr for UnitSerial {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        shown(
+            "serial number",
+            text.trim_start_matches(' '),
+            UNIT_SERIAL_MAX,
+        )?;
+        if text.len() > UNIT_SERIAL_MAX {
+            return Err(SettingError::Text {
+                what: "serial number",
+                text: text.to_owned(),
+                most: UNIT_SERIAL_MAX,
+            });
+        }
+        Ok(Self(text.to_owned()))
+    }
 }
 
 /// An NAA identifier.

@@ -11,6 +11,14 @@ use crate::source::{ImportError, Options, Source};
 use crate::values;
 use grammar::{Block, Directive, Item};
 
+/// Bytes of tgt's serial numbers.
+const SERIAL_BYTES: usize = 36;
+
+/// A serial number with tgt's blanks before it, so that the page is the same here.
+fn right_aligned(serial: &str) -> String {
+    format!("{serial:>SERIAL_BYTES$}")
+}
+
 pub(crate) fn read(
     source: &Source,
     options: &Options<'_>,
@@ -311,7 +319,7 @@ fn serve(store: Store, place: (u32, u32), common: &Disk, target: &mut Target, dr
         serial: own
             .serial
             .or(common.serial.clone())
-            .or(Some(format!("beaf{tid}{lun}"))),
+            .or(Some(right_aligned(&format!("beaf{tid}{lun}")))),
         naa: Some(format!("naa.60000000000000000e{tid:010x}{lun:04x}")),
         ..Volume::default()
     });
@@ -355,7 +363,7 @@ fn disk(directive: &Directive, disk: &mut Disk, draft: &mut Draft) -> bool {
             let (max, key) = match directive.key.as_str() {
                 "vendor_id" => (8, "vendor"),
                 "product_id" => (16, "product"),
-                _ => (64, "serial"),
+                _ => (SERIAL_BYTES, "serial"),
             };
             // tgt cuts what is longer.
             let cut: String = value.chars().take(max).collect();
@@ -371,7 +379,7 @@ fn disk(directive: &Directive, disk: &mut Disk, draft: &mut Draft) -> bool {
                     match key {
                         "vendor" => disk.vendor = taken,
                         "product" => disk.product = taken,
-                        _ => disk.serial = taken,
+                        _ => disk.serial = taken.as_deref().map(right_aligned),
                     }
                     draft.ledger.mapped(at, key);
                 }

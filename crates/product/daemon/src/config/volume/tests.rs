@@ -116,6 +116,7 @@ fn each_way_to_misspell_has_its_own_message() {
             "not a vendor; use 1 to 8 printable ASCII",
         ),
         ("d,product= x", "no space at either end"),
+        ("d,serial= x ", "no space at either end"),
         ("d,naa=2001405aaaabbbbb", "it begins with 2"),
         ("d,naa=6001405aaaabbbbb", "type 6 has 32 hexadecimal digits"),
         ("d,write-through=perhaps", "neither yes nor no"),
@@ -242,5 +243,14 @@ proptest! {
         if let Ok(parsed) = argument.parse::<VolumeArgument>() {
             let _ = parsed.settings.specification(&parsed.name);
         }
+    }
+}
+
+#[test]
+fn a_serial_number_may_be_right_aligned() {
+    let serial: UnitSerial = "      beaf11".parse().unwrap();
+    assert_eq!(serial.0, "      beaf11");
+    for refused in ["      ", &" ".repeat(64), &format!("{:>65}", "x")] {
+        refused.parse::<UnitSerial>().unwrap_err();
     }
 }
