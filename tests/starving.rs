@@ -112,6 +112,8 @@ impl Scene {
     /// Waits until a connection was cut, and all memory is free.
     #[track_caller]
     fn assert_is_cut(&self, name: &str) {
+        // Memory is also free before the server has read what the peer asks for.
+        self.server.wait_for_log("peer stalled");
         self.wait_for("memory is free", |field| {
             field("used_bytes") == field("kept_bytes")
         });
