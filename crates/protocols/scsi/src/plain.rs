@@ -46,13 +46,18 @@ impl Plain {
 /// operation on the medium. `None` for all else: no state has changed then.
 #[inline]
 #[must_use]
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "all other commands of the table become tasks"
+)]
 pub fn plain(unit: &LogicalUnit, nexus: &Nexus, cdb: &[u8]) -> Option<Plain> {
     let cdb: [u8; 16] = cdb.try_into().ok()?;
     let command = command_table::without_action(cdb[0])?;
-    let writes = command.operation == CommandKind::Write;
-    if !writes && command.operation != CommandKind::Read {
-        return None;
-    }
+    let writes = match command.operation {
+        CommandKind::Read => false,
+        CommandKind::Write => true,
+        _ => return None,
+    };
     let cdb = Cdb::whole(cdb);
     if !LogicalUnit::admits_at_once(nexus, command.access)
         || command.has_forbidden_bit(cdb)

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::mail::QueueAddress;
-use super::shared::Shared;
+use super::queue_owner::QueueOwner;
 
 thread_local! {
     static HELD: RefCell<Held> = const { RefCell::new(Held { depth: 0, queues: Vec::new() }) };
@@ -15,7 +15,7 @@ struct Held {
     /// Corks alive on this thread.
     depth: usize,
     /// Who waits for a send.
-    queues: Vec<(Arc<Shared>, QueueAddress)>,
+    queues: Vec<(Arc<dyn QueueOwner>, QueueAddress)>,
 }
 
 /// While it lives, what its thread submits to any remote volume is encoded but not sent (as long as nobody else
@@ -41,8 +41,8 @@ impl Drop for Cork {
             (held.depth == 0).then(|| std::mem::take(&mut held.queues))
         });
         let Some(mut queues) = queues else { return };
-        for (shared, queue) in queues.drain(..) {
-            shared.flush(queue);
+        for (owner, queue) in queues.drain(..) {
+            owner.flush(queue);
         }
         // The memory is for next time, unless flushing has held something back in its turn.
         HELD.with_borrow_mut(|held| {
@@ -54,15 +54,17 @@ impl Drop for Cork {
 }
 
 /// Has the queue wait for the end of this thread's cork. False: there is none, send now.
-pub(super) fn hold(shared: &Arc<Shared>, queue: QueueAddress) -> bool {
+pub(super) fn hold(owner: &Arc<impl QueueOwner + 'static>, queue: QueueAddress) -> bool {
     HELD.with_borrow_mut(|held| {
         if held.depth == 0 {
             return false;
         }
-        let waits =
-            |(other, at): &(Arc<Shared>, QueueAddress)| *at == queue && Arc::ptr_eq(other, shared);
+        let waits = |(other, at): &(Arc<dyn QueueOwner>, QueueAddress)| {
+            *at == queue && std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(owner))
+        };
         if !held.queues.iter().any(waits) {
-            held.queues.push((shared.clone(), queue));
+            held.queues
+                .push((Arc::clone(owner) as Arc<dyn QueueOwner>, queue));
         }
         true
     })

@@ -16,8 +16,8 @@ use super::lock::lock;
 use super::mail::{Mail, QueueAddress};
 use super::manage::{AfterControl, ControlWatch, Manager};
 use super::path::Phase;
+use super::queue_owner::{QueueOutcome, QueueOwner};
 use super::shared::Shared;
-use super::shared_queue::QueueOutcome;
 use crate::error::Lost;
 
 /// Sockets only, and few of them: the smallest engine there is.

@@ -8,8 +8,8 @@ use std::thread::{self, Thread};
 
 use super::completer::Completer;
 use super::lock::lock;
+use super::queue_owner::QueueOutcome;
 use super::shared::Shared;
-use super::shared_queue::QueueOutcome;
 use crate::error::Failure;
 use crate::operation::{Completion, Data, Operation};
 

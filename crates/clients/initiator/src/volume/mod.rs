@@ -71,6 +71,7 @@ mod mail;
 mod manage;
 mod options;
 mod path;
+mod queue_owner;
 mod request;
 mod retry;
 mod shared;
@@ -102,6 +103,7 @@ use future::Pending;
 use link::{Dialer, UrlDialer};
 use lock::lock;
 use mail::Mail;
+use queue_owner::QueueOwner;
 use shared::{Settings, Shared};
 
 pub use completer::Completer;

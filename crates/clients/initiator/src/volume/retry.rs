@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::lock::lock;
 use super::mail::Mail;
+use super::queue_owner::QueueOwner;
 use super::request::{Delayed, Request};
 use super::shared::{Shared, millis};
 use super::state::count;

@@ -15,8 +15,9 @@ use super::lock::lock;
 use super::mail::{Mail, QueueAddress};
 use super::options::{PathPolicy, VolumeOptions};
 use super::path::Path;
+use super::queue_owner::{QueueOutcome, QueueOwner};
 use super::request::{Delayed, Request};
-use super::shared_queue::{QueueOutcome, QueueTimeouts, SharedQueue};
+use super::shared_queue::{QueueTimeouts, SharedQueue};
 use super::state::{LiveCounters, Outage, VolumeState, count};
 use crate::error::{Failure, Lost};
 use crate::info::VolumeInfo;
@@ -161,11 +162,6 @@ impl Shared {
     }
 
     // ---- the clock ----
-
-    /// Milliseconds since the volume was opened, up to a [`tick`](Self::tick) ago.
-    pub(super) fn now_ms(&self) -> u64 {
-        self.clock_ms.load(Ordering::Relaxed)
-    }
 
     /// Sets the clock. For drivers, at each turn.
     pub(super) fn set_clock(&self, now: Instant) -> u64 {
@@ -340,45 +336,6 @@ impl Shared {
         parked.requests.push_back(request);
     }
 
-    /// Deals with what happened while a queue was held. `may_complete`: completers may run here and now.
-    pub(super) fn settle(
-        self: &Arc<Self>,
-        address: QueueAddress,
-        outcome: &mut QueueOutcome,
-        may_complete: bool,
-    ) {
-        let path = address.path;
-        if let Some((generation, loss)) = outcome.lost.take() {
-            self.post(
-                0,
-                Mail::Lost {
-                    path,
-                    generation,
-                    loss,
-                },
-            );
-        }
-        if !outcome.notices.is_empty() {
-            let notices = std::mem::take(&mut outcome.notices);
-            self.post(0, Mail::Notices { path, notices });
-        }
-        for (request, failure) in outcome.failed.drain(..) {
-            if let Some((request, failure)) = self.judge(path, request, failure) {
-                outcome.finished.push((request, Err(failure)));
-            }
-        }
-        for request in outcome.homeless.drain(..) {
-            self.route(request);
-        }
-        for (request, result) in outcome.finished.drain(..) {
-            if may_complete {
-                self.finish(request, result);
-            } else {
-                self.defer(request, result);
-            }
-        }
-    }
-
     /// Completes an operation here and now.
     pub(super) fn finish(&self, request: Request, result: Result<Reply, Failure>) {
         if matches!(result, Err(Failure::OutcomeUnknown(_))) {
@@ -405,11 +362,6 @@ impl Shared {
         self.post(0, Mail::Recheck);
     }
 
-    /// Sends what a cork has held back.
-    pub(super) fn flush(self: &Arc<Self>, address: QueueAddress) {
-        self.queue(address).flush(self);
-    }
-
     /// Receives from all poll queues in this thread. How many operations completed; `None`: there are no poll
     /// queues now, nor is anybody waiting for them to come.
     pub(super) fn poll(self: &Arc<Self>, outcome: &mut QueueOutcome) -> Option<usize> {
@@ -432,22 +384,9 @@ impl Shared {
 
     // ---- for drivers ----
 
-    /// Leaves mail for a driver, and wakes it if it sleeps.
-    pub(super) fn post(&self, driver: usize, mail: Mail) {
-        let post = &self.posts[driver];
-        lock(&post.mail).push(mail);
-        count(&self.counters.driver_messages);
-        post.waker.wake();
-    }
-
     /// Takes a driver's mail.
     pub(super) fn take_mail(&self, driver: usize, into: &mut Vec<Mail>) {
         std::mem::swap(&mut *lock(&self.posts[driver].mail), into);
-    }
-
-    /// The driver of a queue.
-    pub(super) fn driver_of(&self, address: QueueAddress) -> usize {
-        address.queue % self.posts.len()
     }
 
     pub(super) fn drivers(&self) -> usize {
@@ -634,6 +573,69 @@ impl Shared {
             parked: lock(&self.parked).requests.len(),
             outage: self.outage(),
         }
+    }
+}
+
+impl QueueOwner for Shared {
+    fn counters(&self) -> &LiveCounters {
+        &self.counters
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock_ms.load(Ordering::Relaxed)
+    }
+
+    fn driver_of(&self, address: QueueAddress) -> usize {
+        address.queue % self.posts.len()
+    }
+
+    fn post(&self, driver: usize, mail: Mail) {
+        let post = &self.posts[driver];
+        lock(&post.mail).push(mail);
+        count(&self.counters.driver_messages);
+        post.waker.wake();
+    }
+
+    fn settle(
+        self: &Arc<Self>,
+        address: QueueAddress,
+        outcome: &mut QueueOutcome,
+        may_complete: bool,
+    ) {
+        let path = address.path;
+        if let Some((generation, loss)) = outcome.lost.take() {
+            self.post(
+                0,
+                Mail::Lost {
+                    path,
+                    generation,
+                    loss,
+                },
+            );
+        }
+        if !outcome.notices.is_empty() {
+            let notices = std::mem::take(&mut outcome.notices);
+            self.post(0, Mail::Notices { path, notices });
+        }
+        for (request, failure) in outcome.failed.drain(..) {
+            if let Some((request, failure)) = self.judge(path, request, failure) {
+                outcome.finished.push((request, Err(failure)));
+            }
+        }
+        for request in outcome.homeless.drain(..) {
+            self.route(request);
+        }
+        for (request, result) in outcome.finished.drain(..) {
+            if may_complete {
+                self.finish(request, result);
+            } else {
+                self.defer(request, result);
+            }
+        }
+    }
+
+    fn flush(self: Arc<Self>, address: QueueAddress) {
+        self.queue(address).flush(&self);
     }
 }
 

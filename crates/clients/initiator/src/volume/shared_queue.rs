@@ -26,11 +26,10 @@ use super::cork;
 use super::link::{LinkQueue, Received};
 use super::lock::lock;
 use super::mail::{Loss, Mail, QueueAddress};
+use super::queue_owner::{QueueOutcome, QueueOwner};
 use super::request::{Request, TransferLimits};
-use super::shared::Shared;
 use super::state::count;
 use crate::error::{Failure, Lost};
-use crate::info::Notice;
 use crate::operation::{Completion, Reply};
 
 /// Portions received before a driver looks after its other queues.
@@ -74,20 +73,6 @@ struct Attached {
     asked_ms: Option<u64>,
     /// Since when it has taken nothing, without having anything to do.
     closed_since_ms: Option<u64>,
-}
-
-/// What happened while the lock was held, to be dealt with after. The vectors keep their memory.
-#[derive(Default)]
-pub(super) struct QueueOutcome {
-    pub(super) finished: Vec<(Request, Result<Reply, Failure>)>,
-    /// The path has no queue for them any more.
-    pub(super) homeless: Vec<Request>,
-    /// Failed, perhaps not for good.
-    pub(super) failed: Vec<(Request, Failure)>,
-    pub(super) notices: Vec<Notice>,
-    /// The queue failed: of which link, and why.
-    pub(super) lost: Option<(u64, Loss)>,
-    completions: Vec<Completion>,
 }
 
 /// What a queue gives back when its path goes down.
@@ -138,20 +123,20 @@ impl SharedQueue {
     }
 
     /// Takes an operation, in the context of whoever submits it. Does not block.
-    pub(super) fn enter(&self, shared: &Arc<Shared>, request: Request) {
+    pub(super) fn enter(&self, owner: &Arc<impl QueueOwner + 'static>, request: Request) {
         self.load.fetch_add(1, Ordering::Relaxed);
         let mut request = Some(request);
         if self.waiting.load(Ordering::Acquire) == 0
             && let Some(mut state) = self.try_lock()
         {
             let mut outcome = QueueOutcome::default();
-            request = request.and_then(|request| state.hand_over(shared, request, &mut outcome));
+            request = request.and_then(|request| state.hand_over(&**owner, request, &mut outcome));
             if request.is_none() {
-                if self.send_or_hold(shared, &mut state, &mut outcome) {
-                    count(&shared.counters.direct_sends);
+                if self.send_or_hold(owner, &mut state, &mut outcome) {
+                    count(&owner.counters().direct_sends);
                 }
                 drop(state);
-                self.leave(shared, &mut outcome);
+                self.leave(owner, &mut outcome);
             }
         }
         if let Some(request) = request {
@@ -161,18 +146,18 @@ impl SharedQueue {
             drop(inbox);
             self.attention.store(true, Ordering::SeqCst);
         }
-        self.attend(shared);
+        self.attend(owner);
     }
 
     /// Sends what a cork has held back.
-    pub(super) fn flush(&self, shared: &Arc<Shared>) {
+    pub(super) fn flush(&self, owner: &Arc<impl QueueOwner + 'static>) {
         self.attention.store(true, Ordering::SeqCst);
-        self.attend(shared);
+        self.attend(owner);
     }
 
     /// Looks after the inbox for as long as somebody has put something into it and the lock is free; but not
     /// for ever, while others submit: then the driver goes on.
-    fn attend(&self, shared: &Arc<Shared>) {
+    fn attend(&self, owner: &Arc<impl QueueOwner + 'static>) {
         for _ in 0..ATTENTIONS_MAX {
             // See the module documentation.
             fence(Ordering::SeqCst);
@@ -184,18 +169,18 @@ impl SharedQueue {
             };
             self.attention.store(false, Ordering::SeqCst);
             let mut outcome = QueueOutcome::default();
-            self.empty_inbox(shared, &mut state, &mut outcome);
-            self.send_or_hold(shared, &mut state, &mut outcome);
+            self.empty_inbox(&**owner, &mut state, &mut outcome);
+            self.send_or_hold(owner, &mut state, &mut outcome);
             drop(state);
-            self.leave(shared, &mut outcome);
+            self.leave(owner, &mut outcome);
         }
-        shared.post(shared.driver_of(self.address), Mail::Serve(self.address));
+        owner.post(owner.driver_of(self.address), Mail::Serve(self.address));
     }
 
     /// Deals with what happened, in a context that must not run completers.
-    fn leave(&self, shared: &Arc<Shared>, outcome: &mut QueueOutcome) {
+    fn leave(&self, owner: &Arc<impl QueueOwner + 'static>, outcome: &mut QueueOutcome) {
         self.count_out(outcome);
-        shared.settle(self.address, outcome, false);
+        owner.settle(self.address, outcome, false);
     }
 
     fn count_out(&self, outcome: &QueueOutcome) {
@@ -206,12 +191,12 @@ impl SharedQueue {
     }
 
     /// Hands over what fits. Without a queue, all become homeless.
-    fn empty_inbox(&self, shared: &Shared, state: &mut State, outcome: &mut QueueOutcome) {
+    fn empty_inbox(&self, owner: &impl QueueOwner, state: &mut State, outcome: &mut QueueOutcome) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
         while let Some(request) = self.next_waiting(state) {
-            if let Some(request) = state.hand_over(shared, request, outcome) {
+            if let Some(request) = state.hand_over(owner, request, outcome) {
                 let mut inbox = lock(&self.inbox);
                 inbox.push_front(request);
                 self.waiting.store(inbox.len(), Ordering::Release);
@@ -233,7 +218,7 @@ impl SharedQueue {
     /// Sends now, unless this thread holds sends back. Whether it sent.
     fn send_or_hold(
         &self,
-        shared: &Arc<Shared>,
+        owner: &Arc<impl QueueOwner + 'static>,
         state: &mut State,
         outcome: &mut QueueOutcome,
     ) -> bool {
@@ -243,7 +228,7 @@ impl SharedQueue {
         if attached.lost || !attached.queue.has_unsent() {
             return false;
         }
-        if cork::hold(shared, self.address) {
+        if cork::hold(owner, self.address) {
             return false;
         }
         attached.send(outcome)
@@ -251,34 +236,42 @@ impl SharedQueue {
 
     /// Receives, refills and sends, in the context of a driver or of somebody who polls; completes. Returns
     /// whether there may be more to receive.
-    pub(super) fn serve(&self, shared: &Arc<Shared>, outcome: &mut QueueOutcome) -> bool {
-        let more = self.serve_locked(shared, lock(&self.state), outcome);
-        shared.settle(self.address, outcome, true);
-        self.attend(shared);
+    pub(super) fn serve(
+        &self,
+        owner: &Arc<impl QueueOwner + 'static>,
+        outcome: &mut QueueOutcome,
+    ) -> bool {
+        let more = self.serve_locked(owner, lock(&self.state), outcome);
+        owner.settle(self.address, outcome, true);
+        self.attend(owner);
         more
     }
 
     /// As [`Self::serve`], unless somebody else holds the lock. Returns how many completed.
-    pub(super) fn poll(&self, shared: &Arc<Shared>, outcome: &mut QueueOutcome) -> usize {
+    pub(super) fn poll(
+        &self,
+        owner: &Arc<impl QueueOwner + 'static>,
+        outcome: &mut QueueOutcome,
+    ) -> usize {
         let Some(state) = self.try_lock() else {
             return 0;
         };
-        self.serve_locked(shared, state, outcome);
+        self.serve_locked(owner, state, outcome);
         let finished = outcome.finished.len();
-        shared.settle(self.address, outcome, true);
-        self.attend(shared);
+        owner.settle(self.address, outcome, true);
+        self.attend(owner);
         finished
     }
 
     fn serve_locked(
         &self,
-        shared: &Arc<Shared>,
+        owner: &Arc<impl QueueOwner + 'static>,
         mut state: MutexGuard<'_, State>,
         outcome: &mut QueueOutcome,
     ) -> bool {
-        let more = state.receive(shared, outcome);
+        let more = state.receive(&**owner, outcome);
         self.attention.store(false, Ordering::SeqCst);
-        self.empty_inbox(shared, &mut state, outcome);
+        self.empty_inbox(&**owner, &mut state, outcome);
         if let Some(attached) = &mut state.queue
             && !attached.lost
             && attached.queue.has_unsent()
@@ -293,17 +286,17 @@ impl SharedQueue {
     /// Looks for operations without an answer and for a silent peer.
     pub(super) fn check_time(
         &self,
-        shared: &Arc<Shared>,
+        owner: &Arc<impl QueueOwner + 'static>,
         limits: QueueTimeouts,
         outcome: &mut QueueOutcome,
     ) {
         let mut state = lock(&self.state);
-        let now = shared.now_ms();
+        let now = owner.now_ms();
         let waits = self.waiting.load(Ordering::Acquire) > 0;
         state.check_time(now, waits, limits, outcome);
         drop(state);
-        shared.settle(self.address, outcome, true);
-        self.attend(shared);
+        owner.settle(self.address, outcome, true);
+        self.attend(owner);
     }
 
     /// A new link brings the connection. What waits goes with the next [`Self::serve`].
@@ -331,14 +324,14 @@ impl SharedQueue {
     /// Runs `call` with the queue, if there is one.
     pub(super) fn with_queue<R>(
         &self,
-        shared: &Arc<Shared>,
+        owner: &Arc<impl QueueOwner + 'static>,
         call: impl FnOnce(&mut dyn LinkQueue) -> R,
     ) -> Option<R> {
         let mut state = lock(&self.state);
         let attached = state.queue.as_mut();
         let result = attached.map(|attached| call(&mut *attached.queue));
         drop(state);
-        self.attend(shared);
+        self.attend(owner);
         result
     }
 
@@ -351,20 +344,20 @@ impl SharedQueue {
     }
 
     /// Its queue cannot be used.
-    pub(super) fn fail(&self, shared: &Arc<Shared>, lost: Lost) {
+    pub(super) fn fail(&self, owner: &Arc<impl QueueOwner + 'static>, lost: Lost) {
         let mut outcome = QueueOutcome::default();
         if let Some(attached) = &mut lock(&self.state).queue {
             attached.fail(Loss::Lost(lost), &mut outcome);
         }
-        shared.settle(self.address, &mut outcome, false);
-        self.attend(shared);
+        owner.settle(self.address, &mut outcome, false);
+        self.attend(owner);
     }
 
     /// Closes the connection, and gives back whatever waited for it. What arrives meanwhile is sent on
     /// elsewhere.
-    pub(super) fn take_down(&self, shared: &Arc<Shared>) -> TakenDown {
+    pub(super) fn take_down(&self, owner: &Arc<impl QueueOwner + 'static>) -> TakenDown {
         let taken = self.give_back();
-        self.flush(shared);
+        self.flush(owner);
         taken
     }
 
@@ -422,7 +415,7 @@ impl State {
     /// Gives an operation to the queue. Comes back when it has to wait.
     fn hand_over(
         &mut self,
-        shared: &Shared,
+        owner: &impl QueueOwner,
         mut request: Request,
         outcome: &mut QueueOutcome,
     ) -> Option<Request> {
@@ -434,10 +427,10 @@ impl State {
             return Some(request);
         }
         if request.is_split(&attached.limits) {
-            count(&shared.counters.splits);
+            count(&owner.counters().splits);
         }
         let (piece, data) = request.begin_piece(&attached.limits);
-        request.sent_ms = shared.now_ms();
+        request.sent_ms = owner.now_ms();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -476,7 +469,7 @@ impl State {
     }
 
     /// Takes in what has arrived. Whether there may be more.
-    fn receive(&mut self, shared: &Shared, outcome: &mut QueueOutcome) -> bool {
+    fn receive(&mut self, owner: &impl QueueOwner, outcome: &mut QueueOutcome) -> bool {
         for _ in 0..RECEIVES_PER_TURN {
             let Some(attached) = self.queue.as_mut().filter(|attached| !attached.lost) else {
                 return false;
@@ -487,7 +480,7 @@ impl State {
             let more = match received {
                 Ok(Received { heard, more }) => {
                     if heard {
-                        attached.heard_ms = shared.now_ms();
+                        attached.heard_ms = owner.now_ms();
                         attached.asked_ms = None;
                     }
                     attached.hung_up &= heard;
@@ -500,7 +493,7 @@ impl State {
             };
             let mut completions = std::mem::take(&mut outcome.completions);
             for completion in completions.drain(..) {
-                self.complete(shared, completion, outcome);
+                self.complete(owner, completion, outcome);
             }
             outcome.completions = completions;
             if !more {
@@ -510,7 +503,12 @@ impl State {
         true
     }
 
-    fn complete(&mut self, shared: &Shared, completion: Completion, outcome: &mut QueueOutcome) {
+    fn complete(
+        &mut self,
+        owner: &impl QueueOwner,
+        completion: Completion,
+        outcome: &mut QueueOutcome,
+    ) {
         let Some(mut request) = self.release(completion.tag) else {
             debug_assert!(false, "a queue completes what it was given");
             return;
@@ -525,7 +523,7 @@ impl State {
                 }
                 // Its slot has just become free, so that there is room; a lost queue gives it back when it is
                 // taken down, which nobody but its inbox could do.
-                if let Some(request) = self.hand_over(shared, request, outcome) {
+                if let Some(request) = self.hand_over(owner, request, outcome) {
                     outcome.homeless.push(request);
                 }
             }
