@@ -92,7 +92,7 @@ pub struct Exported {
     closed: Arc<Mutex<Vec<ClosedVolume>>>,
     /// A switch or a removal is under way.
     pub is_changing: bool,
-    /// Changes so far.
+    /// Changes since the beginning of the run.
     pub counts: ChangeCounts,
 }
 
@@ -101,7 +101,7 @@ pub struct Exported {
 pub struct ChangeCounts {
     /// All changes but growth.
     pub switches: u64,
-    /// Units became read-only.
+    /// Units that became read-only.
     pub protected: u64,
     /// An initiator lost its access.
     pub denied: u64,
@@ -109,7 +109,7 @@ pub struct ChangeCounts {
     pub rules: u64,
     /// Another target and another subsystem came or went.
     pub others: u64,
-    /// Units grew.
+    /// Times that a unit grew.
     pub grown: u64,
     /// Volumes were closed whose commands had not ended in time.
     pub overdue: u64,
@@ -507,7 +507,6 @@ impl Exported {
     }
 }
 
-/// It is over.
 fn end(absence: &mut Absence, now: u64) {
     if absence.is_now {
         *absence = Absence {
