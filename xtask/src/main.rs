@@ -70,7 +70,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
                 beside an earlier server: --before PROGRAM [--label TEXT]
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT]
   small-figures every benchmark and figure for a moment, to see that it works
-  figures       fujita, queue-maps, fairness, clients, polling or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
+  figures       fujita, queue-maps, fairness, clients, polling, changes or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
                 [--fio PROGRAM] [--spdk PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]
 ";
 

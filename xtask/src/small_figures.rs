@@ -15,6 +15,7 @@ const NAMES: &[&str] = &[
     "fairness",
     "clients",
     "polling",
+    "changes",
     "adaptive-nagle",
 ];
 

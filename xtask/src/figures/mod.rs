@@ -5,6 +5,7 @@
 //! client are pinned to a processor each. Tables hold medians.
 
 mod adaptive_nagle;
+mod changes;
 mod clients;
 mod fairness;
 mod fujita;
@@ -58,14 +59,17 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("fairness") => fairness::run,
         Some("clients") => clients::run,
         Some("polling") => polling::run,
+        Some("changes") => changes::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
         Some(other) => {
             bail!(
-                "no figure {other:?}: fujita, queue-maps, fairness, clients, polling or adaptive-nagle"
+                "no figure {other:?}: fujita, queue-maps, fairness, clients, polling, changes or adaptive-nagle"
             )
         }
         None => {
-            bail!("which figure? fujita, queue-maps, fairness, clients, polling or adaptive-nagle")
+            bail!(
+                "which figure? fujita, queue-maps, fairness, clients, polling, changes or adaptive-nagle"
+            )
         }
     };
     let program = workspace::server_program()?;
