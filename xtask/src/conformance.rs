@@ -31,6 +31,12 @@ use table::Table;
 /// A test that takes longer has hung; the slowest takes 3 s against a slow server.
 const TEST_LIMIT: Duration = Duration::from_secs(60);
 
+/// It looks again and again, over a minute, whether an overwrite goes on that it has begun.
+const LONG_TEST: &str = "Sanitize.Reset";
+const LONG_TEST_LIMIT: Duration = Duration::from_secs(240);
+/// An overwrite of so much takes that long, even where nothing is stored.
+const LONG_TEST_SIZE: u64 = 2 << 40;
+
 /// Configurations that run at the same time. Tests of one configuration share a logical unit and
 /// its reservations, so they run one after the other.
 const PARALLEL: usize = 2;
@@ -179,6 +185,38 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// The storage is no matter for that test, and its time is.
+    fn has_long_test(&self) -> bool {
+        let Configuration {
+            backend,
+            block_size,
+            lockable_bytes,
+            ..
+        } = self.configuration;
+        let is_it = (backend, block_size, lockable_bytes) == (Backend::Memory, 512, None);
+        self.kind == Kind::Longshore && is_it
+    }
+
+    /// Runs it with a volume of its own, which takes long to overwrite.
+    fn long_test(&self) -> Result<TestOutcome> {
+        let name = self.configuration.name();
+        let folder = workspace::work_folder(&format!("conformance/{name}-long"))?;
+        let setup = Setup {
+            kind: self.kind,
+            backend: Backend::Null,
+            size: LONG_TEST_SIZE,
+            block_size: self.configuration.block_size,
+            engine: self.configuration.engine,
+            portals: 2,
+            below: &[],
+            folder: &folder,
+            keep_file: false,
+            lockable_bytes: None,
+        };
+        let running = setup.start()?;
+        one_test(LONG_TEST, &running, LONG_TEST_LIMIT)
+    }
+
     fn all_tests(&self) -> Result<Vec<(&str, TestOutcome)>> {
         let name = self.configuration.name();
         let folder = workspace::work_folder(&format!("conformance/{name}"))?;
@@ -200,7 +238,11 @@ impl Run<'_> {
         let started = Instant::now();
         let mut results = Vec::new();
         for test in self.tests {
-            let outcome = one_test(test, &running)?;
+            let outcome = if test == LONG_TEST && self.has_long_test() {
+                self.long_test()?
+            } else {
+                one_test(test, &running, TEST_LIMIT)?
+            };
             if !running.process().is_running() {
                 println!(
                     "{name}: the server died in {test}\n{}",
@@ -224,12 +266,12 @@ impl Run<'_> {
     }
 }
 
-fn one_test(test: &str, server: &Running) -> Result<TestOutcome> {
+fn one_test(test: &str, server: &Running, limit: Duration) -> Result<TestOutcome> {
     let mut command = Command::new("iscsi-test-cu");
     command.args(["--dataloss", "--allow-sanitize"]);
     command.args(["--test", &format!("ALL.{test}")]);
     command.args([server.url(0), server.url(1)]);
-    Ok(TestOutcome::of(&run_captured(&mut command, TEST_LIMIT)?))
+    Ok(TestOutcome::of(&run_captured(&mut command, limit)?))
 }
 
 /// Prints what is not as it should be and counts everything.

@@ -16,6 +16,7 @@ const NAMES: &[&str] = &[
     "clients",
     "polling",
     "many-volumes",
+    "changes",
     "adaptive-nagle",
 ];
 

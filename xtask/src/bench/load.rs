@@ -16,7 +16,10 @@ pub struct Report(Value);
 impl Report {
     /// What a client printed.
     pub fn parse(output: &str) -> Result<Self> {
-        let value = serde_json::from_str(output).context("the client did not print JSON")?;
+        // Warnings come before it: that the server reports a change, for instance.
+        let start = output.find('{').unwrap_or(0);
+        let value = serde_json::from_str(&output[start..]);
+        let value = value.context("the client did not print JSON")?;
         Ok(Self(value))
     }
 

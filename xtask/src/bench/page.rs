@@ -21,6 +21,7 @@ const KEPT: &[(&str, &str)] = &[
     ("before and after", "before-and-after.md"),
     ("numbers to reach", "numbers-to-reach.md"),
     ("clients", "clients.md"),
+    ("changes", "changes.md"),
     ("fairness", "fairness.md"),
     ("Fujita's comparison", "fujita.md"),
     ("polling", "polling.md"),

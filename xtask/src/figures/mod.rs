@@ -5,6 +5,7 @@
 //! client are pinned to a processor each. Tables hold medians.
 
 mod adaptive_nagle;
+mod changes;
 mod clients;
 mod fairness;
 mod fujita;
@@ -28,7 +29,7 @@ use crate::workspace;
 use plan::Selection;
 
 const NAMES: &str =
-    "fujita, queue-maps, fairness, clients, polling, many-volumes or adaptive-nagle";
+    "fujita, queue-maps, fairness, clients, polling, many-volumes, changes or adaptive-nagle";
 
 /// `cargo xtask figures`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
@@ -63,6 +64,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("clients") => clients::run,
         Some("polling") => polling::run,
         Some("many-volumes") => many_volumes::run,
+        Some("changes") => changes::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
         Some(other) => {
             bail!("no figure {other:?}: {NAMES}")

@@ -19,7 +19,7 @@ use longshore_volume::{BackendName, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use crate::checker::Violation;
-use crate::environment::{SECOND, Shared};
+use crate::environment::Shared;
 use crate::host::SUBSYSTEM;
 use crate::initiator::{TARGET, initiator_name};
 use crate::platform::SimVolume;
@@ -27,6 +27,7 @@ use crate::profile::Planted;
 use crate::random::Random;
 use crate::scene::{Absence, Noticed, Reservations};
 use crate::stamp::SECTOR;
+use crate::time::SECOND;
 use crate::workload::UnitShape;
 
 /// Numbers of the volume that no party uses. There is always one, as initiators that see nothing are not let in.
@@ -92,7 +93,7 @@ pub struct Exported {
     closed: Arc<Mutex<Vec<ClosedVolume>>>,
     /// A switch or a removal is under way.
     pub is_changing: bool,
-    /// Changes so far.
+    /// Changes since the beginning of the run.
     pub counts: ChangeCounts,
 }
 
@@ -101,7 +102,7 @@ pub struct Exported {
 pub struct ChangeCounts {
     /// All changes but growth.
     pub switches: u64,
-    /// Units became read-only.
+    /// Units that became read-only.
     pub protected: u64,
     /// An initiator lost its access.
     pub denied: u64,
@@ -109,7 +110,7 @@ pub struct ChangeCounts {
     pub rules: u64,
     /// Another target and another subsystem came or went.
     pub others: u64,
-    /// Units grew.
+    /// Times that a unit grew.
     pub grown: u64,
     /// Volumes were closed whose commands had not ended in time.
     pub overdue: u64,
@@ -507,7 +508,6 @@ impl Exported {
     }
 }
 
-/// It is over.
 fn end(absence: &mut Absence, now: u64) {
     if absence.is_now {
         *absence = Absence {

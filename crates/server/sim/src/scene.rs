@@ -151,7 +151,6 @@ pub struct Noticed {
 }
 
 impl Noticed {
-    /// One unit more.
     pub fn add_unit(&mut self) {
         self.absences.push(Absence::default());
         self.protections.push(Protection::default());
