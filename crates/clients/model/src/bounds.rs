@@ -10,7 +10,7 @@
 //! ```
 //!
 //! These bounds are reached where times do not vary. Where every service varies as an exponential distribution does,
-//! mean value analysis is exact (Reiser and Lavenberg, 1980; several servers after Seidmann, 1987). Real systems lie
+//! mean value analysis is exact (Reiser and Lavenberg, 1980; several servers as an approximation after Suri, 2007). Real systems lie
 //! between the two: far from the knee both agree.
 
 use serde::Serialize;
@@ -106,24 +106,24 @@ const CUSTOMERS_MAX: u64 = 2000;
 /// Mean value analysis with what is waited for; see [`amva`].
 #[must_use]
 pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
-    // Of an element with m servers, D/m is a queue and the rest a delay.
-    let demands = operation.demands.iter();
-    let queues: Vec<f64> = demands.map(|it| it.us / it.servers).collect();
     let alone = operation.alone_us();
     let residual = 0.5 * (1.0 + cv2.clamp(0.0, 1.0));
-    let mut lengths = vec![0.0; queues.len()];
-    let mut waits = vec![0.0; queues.len()];
+    let mut lengths = vec![0.0; operation.demands.len()];
+    let mut waits = vec![0.0; operation.demands.len()];
     let mut rate = 0.0;
     for customers in 1..=outstanding.clamp(1, CUSTOMERS_MAX) {
         // An operation finds what one operation less would leave there, and waits for that in addition to its own time.
         // That may be less than the sum of its demands, where they overlap.
-        for ((wait, us), length) in waits.iter_mut().zip(&queues).zip(&lengths) {
-            let served = (rate * us).min(*length);
-            *wait = us * (length - served * (1.0 - residual));
+        for ((wait, demand), length) in waits.iter_mut().zip(&operation.demands).zip(&lengths) {
+            let (us, servers) = (demand.us / demand.servers, demand.servers);
+            let busy = (rate * us).min(1.0);
+            let ahead: f64 =
+                length - busy * (servers - 1.0) - (rate * us).min(*length) * (1.0 - residual);
+            *wait = us * all_busy(busy, servers) * ahead.max(0.0);
         }
         rate = f64_of(customers) / (alone + waits.iter().sum::<f64>());
-        for ((length, us), wait) in lengths.iter_mut().zip(&queues).zip(&waits) {
-            *length = rate * (us + wait);
+        for ((length, demand), wait) in lengths.iter_mut().zip(&operation.demands).zip(&waits) {
+            *length = rate * (demand.us + wait);
         }
     }
     let outstanding = f64_of(outstanding);
@@ -142,6 +142,11 @@ pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
         iops,
         waits_us: waits,
     }
+}
+
+/// How likely an operation finds all servers busy, each of which is busy for a share of the time (Suri and others, 2007).
+fn all_busy(share: f64, servers: f64) -> f64 {
+    share.powf(4.464 * (servers.powf(0.676) - 1.0))
 }
 
 #[allow(clippy::cast_precision_loss)] // Operations under way.
@@ -222,6 +227,15 @@ mod tests {
             ..self::operation(1.0)
         };
         assert!((mean_value(&operation, 2) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn as_many_operations_as_servers_hardly_wait_and_many_more_keep_all_busy() {
+        let operation = operation(4.0);
+        let few = mean_value(&operation, 4);
+        assert!((39_500.0..=40_000.0).contains(&few), "{few}");
+        let many = mean_value(&operation, 200);
+        assert!((390_000.0..=400_000.0).contains(&many), "{many}");
     }
 
     #[test]

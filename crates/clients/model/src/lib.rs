@@ -9,6 +9,9 @@
 //! | [`prediction`] | a sweep over sizes and depths with intervals, and the difference of two set-ups |
 //! | [`simulation`], [`simulated`] | the same event by event, and its sweep |
 //! | [`probe`], [`spread`] | what was measured of a server |
+//! | [`identify`] | the parts of a set-up, fitted to a probe |
+//! | [`pipeline`] | the life of an operation in eight elements |
+//! | [`advice`] | changes, ranked by what they gain |
 //! | [`verdict`] | the limiting element, as far as it can be told |
 //! | [`report`] | a prediction as text and as a document |
 //!
@@ -17,12 +20,15 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod advice;
 mod algebra;
 pub mod bounds;
+pub mod identify;
 pub mod link;
 pub mod operation;
 pub mod parameter;
 pub mod parts_file;
+pub mod pipeline;
 pub mod prediction;
 pub mod presets;
 pub mod probe;

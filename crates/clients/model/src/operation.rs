@@ -248,6 +248,15 @@ impl Setting<'_> {
         plain * clock_scale(self.parts)
     }
 
+    /// Sends of the client for an operation that takes `alone` of them by itself, among `depth`.
+    fn client_sends(&self, alone: f64, depth: f64) -> f64 {
+        if self.parts.is(Choice::ClientSend, "batch") {
+            alone - 1.0 + 1.0 / depth
+        } else {
+            alone
+        }
+    }
+
     fn client_us(&self, size: f64, sends: f64) -> f64 {
         self.get(Key::ClientCpuPerOp)
             + self.per_byte(Key::ClientCpuPerByte) * size
@@ -262,7 +271,7 @@ impl Setting<'_> {
         request_us: [f64; 2],
         response_us: [f64; 2],
         server_us: [f64; 2],
-        client_us: f64,
+        client_us: [f64; 2],
         packets: [f64; 2],
         r2ts: (usize, f64),
         sends: [f64; 2],
@@ -271,7 +280,7 @@ impl Setting<'_> {
         let storage_us = storage_us(self.parts, size);
         let visible = storage_us * (1.0 - self.get(Key::StorageOverlap));
         let contributions = [
-            (Element::ClientProcessor, client_us),
+            (Element::ClientProcessor, client_us[0]),
             (Element::RequestWire, request_us[0]),
             (Element::ServerKernel, self.get(Key::ServerSoftIrq)),
             (Element::ServerProcessor, server_us[0]),
@@ -296,7 +305,7 @@ impl Setting<'_> {
         let server_cores = self.processors(Key::ServerCores);
         let client_cores = self.processors(Key::ClientCores);
         let demands = [
-            (Element::ClientProcessor, client_us, client_cores),
+            (Element::ClientProcessor, client_us[1], client_cores),
             (Element::RequestWire, request_us[1], 1.0),
             (
                 Element::ServerKernel,
@@ -374,7 +383,10 @@ impl Setting<'_> {
             [request; 2],
             response,
             server,
-            self.client_us(size, 1.0),
+            [
+                self.client_us(size, 1.0),
+                self.client_us(size, self.client_sends(1.0, depth)),
+            ],
             [1.0, packets],
             (0, 0.0),
             [1.0, self.sends(answer, 1.0)],
@@ -396,7 +408,10 @@ impl Setting<'_> {
             self.server_us(size, rounds + self.sends(answer, depth)),
         ];
         let client_sends = rounds + (size / TRAIN).max(1.0);
-        let client = self.client_us(size, client_sends);
+        let client = [
+            self.client_us(size, client_sends),
+            self.client_us(size, self.client_sends(client_sends, depth)),
+        ];
         let mut operation = self.operation(
             size,
             [moved.wire_us; 2],

@@ -284,6 +284,8 @@ pub struct Parts {
     storage_spreads: BTreeMap<u64, f64>,
     storage_times_source: Option<Source>,
     joint: Option<Joint>,
+    /// Factors of another set-up that explains the same measurements.
+    alternative: Vec<(Key, f64)>,
 }
 
 /// Parameters whose errors move together, as those of a fit do.
@@ -328,6 +330,7 @@ impl Default for Parts {
             storage_spreads: BTreeMap::new(),
             storage_times_source: None,
             joint: None,
+            alternative: Vec::new(),
         }
     }
 }
@@ -379,6 +382,11 @@ impl Parts {
     /// Says that parameters move together. Their uncertainties are then those of `joint`.
     pub fn set_joint(&mut self, joint: Joint) {
         self.joint = Some(joint);
+    }
+
+    /// Says that the parts may as well be so many times as large. Every second set-up that is drawn then is.
+    pub fn set_alternative(&mut self, factors: Vec<(Key, f64)>) {
+        self.alternative = factors;
     }
 
     /// Another value of the same source, without a look at its range.
@@ -578,6 +586,12 @@ impl Parts {
                 }
             }
         }
+        for sample in samples.iter_mut().skip(1).step_by(2) {
+            for (key, factor) in &self.alternative {
+                let value = sample.get(*key) * factor;
+                sample.put(*key, key.bounded(value));
+            }
+        }
         samples
     }
 
@@ -588,7 +602,7 @@ impl Parts {
             .quantities
             .iter()
             .all(|quantity| quantity.uncertainty <= 0.0);
-        known && self.storage_spreads.is_empty()
+        known && self.storage_spreads.is_empty() && self.alternative.is_empty()
     }
 }
 

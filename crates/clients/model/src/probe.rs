@@ -47,8 +47,12 @@ pub struct Probe {
     pub server: Option<ServerFacts>,
     #[serde(default)]
     pub remarks: Vec<Remark>,
+    /// What was fitted to the reads.
     #[serde(default)]
     pub fitted: Option<Fitted>,
+    /// What was fitted to the writes.
+    #[serde(default)]
+    pub fitted_writes: Option<Fitted>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -226,6 +230,8 @@ pub struct ServerFacts {
     /// Share of the time that a loop was ready and had no processor.
     pub waiting_for_core: f64,
     pub wake_up_us: Option<f64>,
+    /// Times that its event loops went to sleep.
+    pub sleeps: u64,
     pub cores: u32,
     pub stages: Vec<StageFacts>,
     pub tcp: Vec<TcpFacts>,
@@ -305,6 +311,8 @@ pub struct Fitted {
     pub correlation: Vec<(String, String, f64)>,
     /// Groups of parameters of which the measurements know a combination alone.
     pub confounded: Vec<Vec<String>>,
+    /// Factors by which parameters are those of another explanation that is as good.
+    pub alternative: Vec<(String, f64)>,
     /// Errors at points that were kept back.
     pub held: Vec<PointError>,
     pub error: Option<ErrorSummary>,
@@ -413,7 +421,8 @@ impl Probe {
         if let Some(server) = &self.server {
             server.check()?;
         }
-        self.fitted.as_ref().map_or(Ok(()), Fitted::check)
+        let mut fitted = self.fitted.iter().chain(&self.fitted_writes);
+        fitted.try_for_each(Fitted::check)
     }
 
     fn check_texts(&self) -> Result<(), ProbeError> {
@@ -484,6 +493,7 @@ impl Fitted {
             ("correlation", self.correlation.len()),
             ("confounded", self.confounded.len()),
             ("held", self.held.len()),
+            ("alternative", self.alternative.len()),
         ] {
             entries(field, count)?;
         }
@@ -502,6 +512,10 @@ impl Fitted {
             text("correlation", one)?;
             text("correlation", other)?;
             sound("correlation", (-1.0..=1.0).contains(coefficient))?;
+        }
+        for (name, factor) in &self.alternative {
+            text("alternative", name)?;
+            sound("alternative", (1e-9..=1e9).contains(factor))?;
         }
         let times = self.storage_times.iter();
         sound(

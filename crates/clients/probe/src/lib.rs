@@ -34,4 +34,5 @@ mod turn;
 pub use error::Error;
 pub use options::{Options, ServerView, Unwatched, Watch, WriteRegion};
 pub use probing::probe;
-pub use source::obtain;
+pub use server::since;
+pub use source::{document, obtain};

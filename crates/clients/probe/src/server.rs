@@ -36,7 +36,8 @@ impl Statistics {
 }
 
 /// Means of what came between, from means since the start.
-pub(crate) fn since(before: &ServerFacts, after: &ServerFacts) -> ServerFacts {
+#[must_use]
+pub fn since(before: &ServerFacts, after: &ServerFacts) -> ServerFacts {
     let operations = after.operations.saturating_sub(before.operations);
     let per_operation = |of: fn(&ServerFacts) -> f64| {
         between(
@@ -48,6 +49,7 @@ pub(crate) fn since(before: &ServerFacts, after: &ServerFacts) -> ServerFacts {
         operations,
         working_us_per_op: per_operation(|facts| facts.working_us_per_op),
         user_us_per_op: per_operation(|facts| facts.user_us_per_op),
+        sleeps: after.sleeps.saturating_sub(before.sleeps),
         stages: after
             .stages
             .iter()

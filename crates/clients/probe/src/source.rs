@@ -23,15 +23,18 @@ pub fn obtain(
     watch: &mut dyn Watch,
 ) -> Result<Probe, Error> {
     if let Medium::Local(path) = medium
-        && let Some(document) = read(path)?
+        && let Some(document) = document(path)?
     {
         return Ok(document);
     }
     probe(medium, options, interrupt, watch)
 }
 
-/// The document in a file. `None`: it begins as no document does, as files and devices with blocks do.
-fn read(path: &Path) -> Result<Option<Probe>, Error> {
+/// The document in a file. `None`: it begins as no document does, as files and devices with blocks do, or there is none.
+///
+/// # Errors
+/// The file cannot be read, or begins as a document and is none.
+pub fn document(path: &Path) -> Result<Option<Probe>, Error> {
     let failed = |source| Error::Read {
         path: path.to_owned(),
         source,

@@ -26,11 +26,13 @@ use longshore_daemon::config::volume::VolumeArgument;
 use longshore_daemon::config::words;
 use longshore_reactor::EngineChoice;
 
+use crate::advise::AdviseArguments;
 use crate::bench::BenchArguments;
 use crate::config::ConfigArguments;
 use crate::copy::CopyArguments;
 use crate::discover::DiscoverArguments;
 use crate::events::EventsArguments;
+use crate::explain::ExplainArguments;
 use crate::import::ImportArguments;
 use crate::info::InfoArguments;
 use crate::manual;
@@ -86,9 +88,20 @@ pub enum Command {
     /// region.
     #[command(after_long_help = manual::help("probe"))]
     Probe(Box<ProbeArguments>),
+    /// Show the life of an operation: where its time goes, from the client's application and back
+    ///
+    /// Probes a volume of any iSCSI or NVMe/TCP server, a file or a block device, or takes the document of a probe.
+    /// Without a volume, shows what a running Longshore server knows of the operations of its clients.
+    #[command(after_long_help = manual::help("explain"))]
+    Explain(Box<ExplainArguments>),
+    /// Rank changes by what they would gain: server, initiator, host, workload
+    ///
+    /// Probes a volume, or takes the document of a probe. Reads only, unless --write names a region.
+    #[command(after_long_help = manual::help("advise"))]
+    Advise(Box<AdviseArguments>),
     /// Predict throughput and latency of a set-up, the element that limits them, and the effect of changes
     ///
-    /// A set-up is a TOML file or a preset. No server is contacted.
+    /// A set-up is a TOML file, a preset, or the document of a probe. No server is contacted.
     #[command(after_long_help = manual::help("predict"))]
     Predict(Box<PredictArguments>),
     /// Show the health of a running server

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod arguments;
 mod bench;
 mod config;
@@ -19,6 +20,7 @@ mod copy;
 mod discover;
 mod events;
 mod exit;
+mod explain;
 mod import;
 mod info;
 mod manual;
@@ -61,6 +63,8 @@ fn main() -> ExitCode {
         Command::Copy(arguments) => copy::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Probe(arguments) => probe::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

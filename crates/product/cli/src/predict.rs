@@ -2,7 +2,8 @@
 
 mod plot;
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,10 +13,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use longshore_bench::chart::{Format, PlotError};
 use longshore_bench::spec::{self, SpecError};
 use longshore_bench::units::{self, UnitError};
+use longshore_model::identify::{self, FitError};
 use longshore_model::parameter::{Choice, Key, ParameterError, Parts, Source};
 use longshore_model::parts_file::{self, PartsFile, PartsFileError};
 use longshore_model::prediction::{Difference, Sweep, differences, sweep};
 use longshore_model::presets::{PRESETS, preset};
+use longshore_model::probe::{DOCUMENT_MAX, Direction, Probe, ProbeError};
 use longshore_model::report::{self, Change, Method, Report};
 use longshore_model::simulated;
 
@@ -23,7 +26,7 @@ use crate::output::{self, OutputFile, OutputFormat};
 
 #[derive(Debug, Args)]
 pub struct PredictArguments {
-    /// The parts of a set-up: a TOML file, such as --parts prints
+    /// The parts of a set-up: a TOML file, such as --parts prints, or the document of a probe
     #[arg(
         value_name = "FILE",
         required_unless_present = "preset",
@@ -97,6 +100,10 @@ enum PredictError {
         path: PathBuf,
         source: PartsFileError,
     },
+    #[error("{}: {source}", path.display())]
+    Document { path: PathBuf, source: ProbeError },
+    #[error("{}: {source}; probe for a longer time, for writes with --write", path.display())]
+    Fit { path: PathBuf, source: FitError },
     #[error("--what-if {text}: {source}")]
     Change {
         text: String,
@@ -125,7 +132,10 @@ enum PredictError {
 impl PredictError {
     /// Whether the command line is wrong, and not a file.
     fn is_usage(&self) -> bool {
-        !matches!(self, Self::Read { .. } | Self::File { .. })
+        !matches!(
+            self,
+            Self::Read { .. } | Self::File { .. } | Self::Document { .. } | Self::Fit { .. }
+        )
     }
 }
 
@@ -177,13 +187,51 @@ pub fn run(arguments: &PredictArguments) -> ExitCode {
 }
 
 impl PredictArguments {
+    /// The set-up in a file: TOML, or the document of a probe, which begins with a brace.
+    fn read(&self, path: &Path) -> Result<PartsFile, PredictError> {
+        let failed = |source| PredictError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let mut bytes = Vec::new();
+        let most = u64::try_from(DOCUMENT_MAX).unwrap_or(u64::MAX);
+        let mut file = File::open(path).map_err(failed)?.take(most + 1);
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.first() == Some(&b'{') {
+            return self.read_probe(path, &bytes);
+        }
+        let text = String::from_utf8(bytes)
+            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+        let name = path.display().to_string();
+        PartsFile::parse(&text, &name).map_err(|source| PredictError::File {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn read_probe(&self, path: &Path, bytes: &[u8]) -> Result<PartsFile, PredictError> {
+        let probe = Probe::parse(bytes).map_err(|source| PredictError::Document {
+            path: path.to_owned(),
+            source,
+        })?;
+        let direction = match self.rw.as_deref() {
+            Some("write") => Direction::Write,
+            Some(_) => Direction::Read,
+            None => identify::direction(&probe),
+        };
+        identify::parts(&probe, direction).map_err(|source| PredictError::Fit {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
     fn plan(&self) -> Result<Plan, PredictError> {
         let (name, mut file) = match (&self.preset, &self.file) {
             (Some(name), _) => {
                 let file = preset(name).expect("the command line takes known names only");
                 (name.clone(), file)
             }
-            (None, Some(path)) => (path.display().to_string(), read(path)?),
+            (None, Some(path)) => (path.display().to_string(), self.read(path)?),
             (None, None) => unreachable!("the command line needs one of both"),
         };
         if let Some(direction) = &self.rw {
@@ -248,18 +296,6 @@ impl PredictArguments {
 fn under_way(parts: &Parts, depths: &[u16]) -> u64 {
     let depth = depths.iter().copied().max().map_or(0, u64::from);
     (depth + parts.count(Key::MixDepth)) * parts.count(Key::Connections)
-}
-
-fn read(path: &Path) -> Result<PartsFile, PredictError> {
-    let text = fs::read_to_string(path).map_err(|source| PredictError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    let name = path.display().to_string();
-    PartsFile::parse(&text, &name).map_err(|source| PredictError::File {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 impl Plan {

@@ -1,7 +1,7 @@
 //! `longshore probe`
 
 mod report;
-mod statistics;
+pub mod statistics;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longshore_bench::medium::{LocalOptions, Medium};
 use longshore_bench::units;
 use longshore_bench::watch::Interrupt;
+use longshore_model::identify;
+use longshore_model::probe::{Probe, Remark, RemarkKind};
 use longshore_probe::{Error, Options, ServerView, Watch, WriteRegion};
 use longshore_reactor::EngineChoice;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -37,6 +39,13 @@ pub struct ProbeArguments {
     )]
     volume: Medium,
 
+    #[command(flatten)]
+    probing: Probing,
+}
+
+/// How a volume is probed, in all verbs that do.
+#[derive(Debug, Args)]
+pub struct Probing {
     /// Measure writes, too, in this region of the volume: OFFSET+LENGTH, such as 0+16m
     ///
     /// Every write writes what the place held when the probe began, so data stays as it is unless somebody else writes
@@ -46,7 +55,7 @@ pub struct ProbeArguments {
 
     /// About how long to measure
     #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = time)]
-    time: Duration,
+    pub time: Duration,
 
     /// Seed of the places of random operations
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -69,13 +78,14 @@ pub struct ProbeArguments {
     engine: Option<EngineChoice>,
 
     #[command(flatten)]
-    server: ServerArguments,
+    pub server: ServerArguments,
 
     #[command(flatten)]
     connection: ConnectionArguments,
 }
 
-fn medium() -> ValueParser {
+/// Reads what names a volume or a document.
+pub fn medium() -> ValueParser {
     OsStringValueParser::new().try_map(Medium::parse).into()
 }
 
@@ -101,75 +111,90 @@ fn time(text: &str) -> Result<Duration, String> {
 
 /// `longshore probe`
 pub fn run(arguments: &ProbeArguments) -> ExitCode {
-    let options = match arguments.connection.options(arguments.volume.url()) {
-        Ok(options) => options,
-        Err(error) => return crate::exit::refuse(&error),
-    };
-    // A path that cannot be written does not cost the figures of a minute.
-    let save = match arguments.save.as_deref().map(OutputFile::open).transpose() {
-        Ok(save) => save,
-        Err(error) => return crate::exit::fail(&error),
-    };
-    let statistics = if arguments.server.is_named() {
-        match arguments.server.client() {
-            Ok(client) => {
-                let view: Box<dyn ServerView> = Box::new(statistics::Statistics::new(client));
-                Some(view)
-            }
-            Err(error) => return crate::exit::fail(&error),
-        }
-    } else {
-        None
-    };
-    let options = Options {
-        time: arguments.time,
-        writes: arguments.write,
-        seed: arguments.seed,
-        statistics,
-        server_pid: arguments.server_pid,
-        connection: options,
-        local: LocalOptions {
-            direct: arguments.direct,
-            engine: arguments.engine.unwrap_or_default(),
-        },
-    };
-    let interrupt = Interrupt::default();
-    if let Err(error) = listen_for_signals(&interrupt) {
-        return crate::exit::fail(&error);
-    }
-    let mut bar = Bar::new();
-    let obtained = longshore_probe::obtain(&arguments.volume, options, &interrupt, &mut bar);
-    bar.0.finish_and_clear();
-    let probe = match obtained {
+    let probe = match arguments.probing.obtain(&arguments.volume) {
         Ok(probe) => probe,
-        Err(Error::Interrupted(signal)) => {
-            eprintln!("error: {}", Error::Interrupted(signal));
-            return ExitCode::from(u8::try_from(128 + signal).unwrap_or(1));
-        }
-        Err(error) => return crate::exit::fail(&error),
+        Err(status) => return status,
     };
-    let document = probe.to_json();
-    if let Some(path) = &arguments.save
-        && let Err(error) = write(path, &document)
-    {
-        return crate::exit::fail(&error);
-    }
-    drop(save);
-    match arguments.server.output {
+    match arguments.probing.server.output {
         OutputFormat::Text => crate::exit::print(report::text(&probe).as_bytes()),
-        OutputFormat::Json => crate::exit::print(&document),
+        OutputFormat::Json => crate::exit::print(&probe.to_json()),
     }
+}
+
+impl Probing {
+    /// Probes a volume, or reads an earlier probe, and fits the parts. A failure has been told.
+    pub fn obtain(&self, volume: &Medium) -> Result<Probe, ExitCode> {
+        let connection = self.connection.options(volume.url());
+        let connection = connection.map_err(|error| crate::exit::refuse(&error))?;
+        // A path that cannot be written does not cost the figures of a minute.
+        let save = self.save.as_deref().map(OutputFile::open).transpose();
+        let save = save.map_err(|error| crate::exit::fail(&error))?;
+        let statistics = if self.server.is_named() {
+            let client = self.server.client();
+            let client = client.map_err(|error| crate::exit::fail(&error))?;
+            let view: Box<dyn ServerView> = Box::new(statistics::Statistics::new(client));
+            Some(view)
+        } else {
+            None
+        };
+        let options = Options {
+            time: self.time,
+            writes: self.write,
+            seed: self.seed,
+            statistics,
+            server_pid: self.server_pid,
+            connection,
+            local: LocalOptions {
+                direct: self.direct,
+                engine: self.engine.unwrap_or_default(),
+            },
+        };
+        let interrupt = Interrupt::default();
+        listen_for_signals(&interrupt).map_err(|error| crate::exit::fail(&error))?;
+        let mut bar = Bar::new();
+        let obtained = longshore_probe::obtain(volume, options, &interrupt, &mut bar);
+        bar.0.finish_and_clear();
+        let probe = match obtained {
+            Ok(probe) => fitted(probe),
+            Err(Error::Interrupted(signal)) => {
+                eprintln!("error: {}", Error::Interrupted(signal));
+                return Err(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)));
+            }
+            Err(error) => return Err(crate::exit::fail(&error)),
+        };
+        if let Some(path) = &self.save {
+            let written = write(path, &probe.to_json());
+            written.map_err(|error| crate::exit::fail(&error))?;
+        }
+        drop(save);
+        Ok(probe)
+    }
+}
+
+/// With the parts that the points tell, unless the document has them.
+fn fitted(mut probe: Probe) -> Probe {
+    if probe.fitted.is_none()
+        && probe.fitted_writes.is_none()
+        && let Err(error) = identify::complete(&mut probe)
+    {
+        probe.remarks.push(Remark {
+            kind: RemarkKind::NotMeasured,
+            text: format!("parts not fitted: {error}"),
+        });
+    }
+    probe
 }
 
 /// The document cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}; correct the path or its permissions", path.display())]
-struct WriteError {
+pub struct WriteError {
     path: PathBuf,
     source: std::io::Error,
 }
 
-fn write(path: &Path, document: &[u8]) -> Result<(), WriteError> {
+/// Writes a document into a file.
+pub fn write(path: &Path, document: &[u8]) -> Result<(), WriteError> {
     fs::write(path, document).map_err(|source| WriteError {
         path: path.to_owned(),
         source,

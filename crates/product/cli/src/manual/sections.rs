@@ -26,6 +26,8 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("copy", &COPY),
     ("bench", &BENCH),
     ("probe", &PROBE),
+    ("explain", &EXPLAIN),
+    ("advise", &ADVISE),
     ("predict", &PREDICT),
     ("status", &STATUS),
     ("top", &TOP),
@@ -376,7 +378,7 @@ const PROBE: Page = Page {
     notes: &[
         "A probe reads the volume and sends pings. With `--write` it writes as well, in one region, and there what it \
          has read before.",
-        "Some loads are marked `kept back`: a model that is fitted to the others is measured by them.",
+        "A model is fitted to the loads. Some are `kept back`: its error is that of their prediction.",
         "With `--server` a Longshore server tells its own processor time, stages and connections.",
     ],
     signals: &[(
@@ -415,6 +417,96 @@ const PROBE: Page = Page {
     ],
 };
 
+const EXPLAIN: Page = Page {
+    notes: &[
+        "An operation passes eight elements: application, send, wire and receive of each side. In each it waits for \
+         others, then for something that sleeps or holds it back, and is then worked on. Parts that were not measured \
+         are marked in pictures and reports.",
+        "With a volume, the pipelines are those of a model that is fitted to a probe, for reads (and writes with \
+         `--write`), at depth 1 and at the knee. What was measured beyond them is named.",
+        "Without a volume, a running server tells its stages and the round trips of its connections.",
+    ],
+    signals: &[(
+        "SIGINT, SIGTERM",
+        "Stop without a result. A second signal ends the probe at once.",
+    )],
+    exit_status: &[
+        ("0", "The pipelines are printed."),
+        (
+            "1",
+            "The volume or the server cannot be reached or measured, or a file cannot be written.",
+        ),
+        USAGE,
+        ("130, 143", "SIGINT or SIGTERM stopped the probe."),
+    ],
+    environment: CHAP_VARIABLES,
+    files: HOST_FILES,
+    examples: &[
+        (
+            "Show where the time of a read goes, and keep the report:",
+            "longshore explain iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --report disks.html",
+        ),
+        (
+            "The same from a probe that was saved, for large operations:",
+            "longshore explain disks.json --bs 256k --plot disks.svg",
+        ),
+        (
+            "Show what the clients of the server on this machine do now:",
+            "longshore explain --interval 10s",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-probe", "1"),
+        ("longshore-advise", "1"),
+        ("longshore-top", "1"),
+    ],
+};
+
+const ADVISE: Page = Page {
+    notes: &[
+        "Each change has the gain that a model predicts, which is fitted to a probe, and the interval of it. A change \
+         is listed where its gain is certain, and larger than what measurement and model leave open.",
+        "`--check BEFORE.json` takes the probe that was saved before a change, and compares the gain that was achieved \
+         with the prediction.",
+    ],
+    signals: &[(
+        "SIGINT, SIGTERM",
+        "Stop without a result. A second signal ends the probe at once.",
+    )],
+    exit_status: &[
+        ("0", "The advice is printed, or there is none to give."),
+        (
+            "1",
+            "The volume cannot be reached or measured, or a file cannot be read or written.",
+        ),
+        USAGE,
+        ("130, 143", "SIGINT or SIGTERM stopped the probe."),
+    ],
+    environment: CHAP_VARIABLES,
+    files: HOST_FILES,
+    examples: &[
+        (
+            "Ask what would make large writes faster, on a volume that nobody uses:",
+            "longshore advise iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --rw write --write 0+16m --save before.json",
+        ),
+        (
+            "Measure again after a change:",
+            "longshore advise iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --rw write --write 0+16m --check before.json",
+        ),
+        (
+            "Mail the result:",
+            "longshore advise before.json --rw write --report advice.html",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-probe", "1"),
+        ("longshore-explain", "1"),
+        ("longshore-predict", "1"),
+    ],
+};
+
 const PREDICT: Page = Page {
     notes: &[
         "Each prediction has an interval: nine tenths of the results when the parts vary within their \
@@ -448,11 +540,19 @@ const PREDICT: Page = Page {
             "longshore predict my.toml --rw read --bs 4k,64k --iodepth 1..256 --plot my.svg",
         ),
         (
+            "Predict a server that was probed:",
+            "longshore predict disks.json --bs 4k --iodepth 1..64 --what-if mtu=9000",
+        ),
+        (
             "Simulate another transmit policy:",
             "longshore predict --preset butterfield-2017 --bs 512 --simulate --what-if transmit=nodelay",
         ),
     ],
-    see_also: &[("longshore", "1"), ("longshore-bench", "1")],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-bench", "1"),
+        ("longshore-probe", "1"),
+    ],
 };
 
 const SERVER_VARIABLES: Rows = &[

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use longshore_bench::units::show_size;
-use longshore_model::probe::{Direction, NetworkFacts, Pattern, PointFacts, Probe, Role};
+use longshore_model::parameter::Name;
+use longshore_model::probe::{Direction, Fitted, NetworkFacts, Pattern, PointFacts, Probe, Role};
 use longshore_model::spread::{Distribution, Spread};
 
 use crate::output::{Table, columns, printable, time};
@@ -44,6 +45,11 @@ pub fn text(probe: &Probe) -> String {
     let _ = write!(text, "{table}");
     if !probe.points.is_empty() {
         let _ = write!(text, "\n{}", points(&probe.points));
+    }
+    for (direction, fitted) in [("reads", &probe.fitted), ("writes", &probe.fitted_writes)] {
+        if let Some(fitted) = fitted {
+            let _ = write!(text, "\n{}", parts(direction, fitted));
+        }
     }
     for remark in &probe.remarks {
         let _ = writeln!(text, "\n- {}", printable(&remark.text));
@@ -191,6 +197,45 @@ fn points(points: &[PointFacts]) -> String {
         ],
         rows.collect(),
     )
+}
+
+/// What was fitted, and how well it predicts what was kept back.
+fn parts(direction: &str, fitted: &Fitted) -> String {
+    let rows = fitted.parameters.iter().map(|part| {
+        let unit = Name::find(&part.name).ok().and_then(|name| match name {
+            Name::Key(key) => Some(key.definition().unit),
+            _ => None,
+        });
+        let show = |value| unit.map_or_else(String::new, |unit| unit.show(value).to_string());
+        vec![
+            printable(&part.name),
+            show(part.value),
+            if part.value > 0.0 {
+                format!("±{:.0} %", 100.0 * part.uncertainty / part.value)
+            } else {
+                String::new()
+            },
+            printable(&part.note),
+        ]
+    });
+    let title = format!("PARTS OF {}", direction.to_uppercase());
+    let mut text = columns(&[&title, "VALUE", "", "SOURCE"], rows.collect());
+    for group in &fitted.confounded {
+        let names: Vec<String> = group.iter().map(|name| printable(name)).collect();
+        let _ = writeln!(
+            text,
+            "\n- {} cannot be told apart by the measurements: only a combination of them is known",
+            names.join(" and ")
+        );
+    }
+    if let Some(error) = &fitted.error {
+        let _ = writeln!(
+            text,
+            "\n{} loads that were kept back are predicted with a median error of {:.1} %, {:.1} % at worst",
+            error.points, error.median_percent, error.worst_percent
+        );
+    }
+    text
 }
 
 #[cfg(test)]

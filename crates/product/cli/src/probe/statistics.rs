@@ -54,6 +54,7 @@ struct Total {
 struct Shard {
     times: Times,
     waiting: Waiting,
+    engine: Engine,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,6 +70,12 @@ struct Times {
 #[serde(default)]
 struct Waiting {
     wake_up_ns: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Engine {
+    sleeps: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,6 +135,7 @@ impl Sample {
             user_us_per_op: mean_us(sum(|shard| shard.times.user_ns), operations),
             waiting_for_core: if elapsed > 0.0 { waited / elapsed } else { 0.0 },
             wake_up_us: wake_up.map(|ns| float(ns) / 1e3),
+            sleeps: self.shards.iter().map(|it| it.engine.sleeps).sum(),
             cores: u32::try_from(self.shards.len()).unwrap_or(u32::MAX),
             stages: self.stages(),
             tcp: tcp.take(ROWS_MAX).collect(),
@@ -150,11 +158,11 @@ impl Sample {
             }
             let (operations, sum) = sums.entry(key).or_default();
             *operations += stage.operations;
-            // Waiting for the gate is the queue, and waiting for write data the transfer.
+            // In the order of the document.
             let all = [
                 &stage.parse,
-                &stage.gate,
                 &stage.data,
+                &stage.gate,
                 &stage.storage,
                 &stage.answer,
                 &stage.send,
@@ -210,7 +218,7 @@ mod tests {
             panic!("{:?}", facts.stages)
         };
         assert_eq!(stage.operations, 4);
-        assert_eq!(stage.mean_us, [0.0, 0.0, 1.0, 20.0, 0.0, 0.0]);
+        assert_eq!(stage.mean_us, [0.0, 1.0, 0.0, 20.0, 0.0, 0.0]);
     }
 
     #[test]

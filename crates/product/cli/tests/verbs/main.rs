@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod copying;
+mod explaining;
 mod full;
 mod importing;
 mod interrupted;

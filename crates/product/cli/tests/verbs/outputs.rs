@@ -54,6 +54,8 @@ fn every_json_document_has_a_version() {
             0,
         ),
         (&["probe", &a, "--time", "1s"], 0),
+        (&["explain", &a, "--time", "2s"], 0),
+        (&["advise", &a, "--time", "2s"], 0),
         (&["predict", "--preset", "scst-10ms"], 0),
     ];
     let (socket, state) = (desk.path("socket"), desk.path("state-of-api"));
@@ -214,6 +216,12 @@ fn exit_statuses_are_those_of_the_manual() {
         (&["probe", &url, "--write", "16m"], 2),
         (&["probe", &url, "--time", "1ms"], 2),
         (&["probe", &url, "--time", "1s", "--write", "0+1t"], 1),
+        (&["explain", &missing], 1),
+        (&["explain", &url, "--interval", "1s"], 2),
+        (&["explain", "--server", &missing], 1),
+        (&["advise"], 2),
+        (&["advise", &url, "--check", &missing], 1),
+        (&["advise", &url, "--iodepth", "0"], 2),
         (&["predict", "--preset", "scst-10ms"], 0),
         (&["predict", &missing], 1),
         (&["predict"], 2),
