@@ -21,7 +21,7 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 /// How long any other program may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// `cargo xtask api-client`.
+/// Has a generated client use a server: `cargo xtask api-client`.
 pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let sources = workspace::root().join("tests/api_client");

@@ -18,7 +18,7 @@ enum Change {
     Add,
     /// The same, and the server refuses it when it is committed.
     Refused,
-    /// A volume goes.
+    /// A volume goes, and its data stay.
     Remove,
 }
 

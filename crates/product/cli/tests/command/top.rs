@@ -20,7 +20,7 @@ use crate::support::Run;
 /// How long anything here may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Lines and columns.
+/// Lines and columns of a terminal.
 const SMALL: (u16, u16) = (24, 80);
 const LARGE: (u16, u16) = (60, 200);
 
