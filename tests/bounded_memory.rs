@@ -185,7 +185,7 @@ fn a_sanitize_operation_does_not_begin_without_memory() {
     };
     let pid = server.pid();
     // Room for small allocations, and not for the megabyte that is written at a time.
-    limit_address_space(pid, &(address_space(pid) + MIB / 2).to_string());
+    limit_address_space(pid, &(address_space_at_rest(pid) + MIB / 2).to_string());
     let answer = initiator.command(0, &cdb, Data::Out(&list)).unwrap();
     assert_eq!(answer.sense_code(), Some(INSUFFICIENT_RESOURCES));
     let answer = host.admin(&command, &[]).unwrap();
@@ -197,6 +197,22 @@ fn a_sanitize_operation_does_not_begin_without_memory() {
     assert!(answer.is_good(), "{answer:?}");
     assert_eq!(read(&mut initiator), [9; 512]);
     assert_eq!(server.ended().unwrap(), None);
+}
+
+/// The address space once it has been the same for a while: threads may still be starting.
+fn address_space_at_rest(pid: u32) -> u64 {
+    let mut last = address_space(pid);
+    let mut same = 0;
+    for _ in 0..200 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let now = address_space(pid);
+        same = if now == last { same + 1 } else { 0 };
+        if same == 10 {
+            break;
+        }
+        last = now;
+    }
+    last
 }
 
 fn limit_address_space(pid: u32, bytes: &str) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::arguments::Arguments;
 use crate::command::{run_captured, run_checked};
@@ -14,6 +14,13 @@ use crate::workspace;
 
 /// The reason for which the step may be skipped.
 pub const NO_PACKAGES: &str = "the generator cannot be had from PyPI";
+
+/// What pip says where it does not reach the index.
+const UNREACHABLE: [&str; 3] = [
+    "connection broken by",
+    "Could not fetch URL",
+    "Failed to establish a new connection",
+];
 
 /// How long packages may take.
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
@@ -72,10 +79,7 @@ fn install(folder: &Path, requirements: &Path) -> Result<PathBuf> {
     if std::fs::read_to_string(&installed).is_ok_and(|is| is == wanted) {
         return Ok(programs);
     }
-    println!(
-        "api-client: installing {}",
-        wanted.trim().replace('\n', " ")
-    );
+    println!("api-client: installing a generator from PyPI");
     run_checked(
         Command::new("python3")
             .args(["-m", "venv", "--clear"])
@@ -95,7 +99,12 @@ fn install(folder: &Path, requirements: &Path) -> Result<PathBuf> {
     )?;
     if !ended.is_success() {
         println!("{}", ended.output);
-        return Err(Skipped(NO_PACKAGES.to_owned()).into());
+        // Anything else is a mistake in the list.
+        let is_away = UNREACHABLE.iter().any(|sign| ended.output.contains(sign));
+        if is_away {
+            return Err(Skipped(NO_PACKAGES.to_owned()).into());
+        }
+        bail!("pip ended {}", ended.how());
     }
     std::fs::write(&installed, wanted)?;
     Ok(programs)

@@ -32,7 +32,7 @@ attach() {
     mount "$disk" /mnt
     dd if=/dev/urandom of=/mnt/random bs=64k count=32 2>/dev/null
     sha256sum /mnt/random >/run/sum
-    rm -f /run/stop
+    rm -f /run/stop /run/written
     (
         count=0
         while [ ! -e /run/stop ]; do

@@ -139,7 +139,9 @@ pub fn advise(probe: &Probe, goal: &Goal) -> Result<Advice, FitError> {
         } else {
             deeper(&before, size, goal.depth, change.depth)
         };
-        if gain_percent.low <= 0.0 || gain_percent.value < threshold_percent {
+        // What is no number is no certain gain either.
+        let is_certain = gain_percent.low > 0.0 && gain_percent.value >= threshold_percent;
+        if !is_certain {
             continue;
         }
         items.push(Item {
@@ -260,7 +262,7 @@ fn iscsi_key(make: Make, key: &str, value: u64) -> Vec<String> {
         }
         Make::Scst => format!("server: {key} {value} in scst.conf, attribute of the target"),
         Make::Spdk if key == "MaxOutstandingR2T" => {
-            "server: iscsi_set_options --max-r2t-per-connection".to_owned()
+            format!("server: iscsi_set_options --max-r2t-per-connection {value}")
         }
         Make::Spdk if key == "FirstBurstLength" => {
             format!("server: iscsi_set_options --first-burst-length {value}")
@@ -324,6 +326,9 @@ fn changes(probe: &Probe, parts: &Parts, goal: &Goal) -> Result<Vec<Change>, Fit
             after.choose(Choice::InitialR2t, "no")?;
             changes.push(("initial-r2t".to_owned(), "no".to_owned()));
             let mut how = iscsi_key(make, "FirstBurstLength", goal.size_bytes);
+            if burst > parts.get(Key::MaxBurst) {
+                how.extend(iscsi_key(make, "MaxBurstLength", goal.size_bytes));
+            }
             how.push("both: InitialR2T = No, ImmediateData = Yes".to_owned());
             all.push(Change {
                 id: "first-burst",
@@ -340,12 +345,13 @@ fn changes(probe: &Probe, parts: &Parts, goal: &Goal) -> Result<Vec<Change>, Fit
         }
         let burst = parts.get(Key::MaxBurst);
         if operation.r2ts > 1 && burst < size {
-            let (after, changes) = with(parts, &[(Key::MaxBurst, size.min(16_777_215.0))])?;
+            let bytes = goal.size_bytes.min(16_777_215);
+            let (after, changes) = with(parts, &[(Key::MaxBurst, float(bytes))])?;
             all.push(Change {
                 id: "max-burst",
                 place: Place::Server,
                 what: "ask for all data of such a write at once".to_owned(),
-                how: iscsi_key(make, "MaxBurstLength", goal.size_bytes),
+                how: iscsi_key(make, "MaxBurstLength", bytes),
                 after,
                 changes,
                 depth,
@@ -356,8 +362,9 @@ fn changes(probe: &Probe, parts: &Parts, goal: &Goal) -> Result<Vec<Change>, Fit
         }
     }
     if is_write && !is_iscsi && operation.r2ts > 0 && size <= 262_144.0 {
-        let (after, changes) = with(parts, &[(Key::InCapsule, size)])?;
-        let bytes = goal.size_bytes;
+        // The unit of IOCCSZ.
+        let bytes = goal.size_bytes.next_multiple_of(16);
+        let (after, changes) = with(parts, &[(Key::InCapsule, float(bytes))])?;
         all.push(Change {
             id: "in-capsule-data",
             place: Place::Server,

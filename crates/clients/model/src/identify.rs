@@ -169,12 +169,18 @@ pub fn parts(probe: &Probe, direction: Direction) -> Result<PartsFile, FitError>
         own = fit(probe, direction)?;
         &own
     };
+    let parts = set_up(probe, direction, fitted)?;
     let mut sizes: Vec<u64> = probe.points.iter().map(|point| point.size_bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
+    // A document can claim that nothing takes time; then there is nothing to say.
+    let takes_time = |size: f64| Operation::new(&parts, size, 1.0).alone_us() > 0.0;
+    if !takes_time(1.0) {
+        return Err(FitError::Singular);
+    }
     Ok(PartsFile {
         title: format!("probe of {}", probe.subject.name),
-        parts: set_up(probe, direction, fitted)?,
+        parts,
         sizes,
         depths: vec![1, 2, 4, 8, 16, 32, 64, 128],
     })
@@ -373,7 +379,9 @@ fn negotiated(probe: &Probe, direction: Direction) -> Result<Parts, ParameterErr
         }
     }
     let network = probe.network.as_ref();
-    let mss = network.and_then(|it| it.tcp.snd_mss).map(|mss| mss + 52);
+    let mss = network
+        .and_then(|it| it.tcp.snd_mss)
+        .map(|mss| mss.saturating_add(52));
     let mtu = network.and_then(|it| it.mtu.map(u64::from)).or(mss);
     if let Some(mtu) = mtu.filter(|mtu| (576..=65536).contains(mtu)) {
         #[allow(clippy::cast_precision_loss)] // At most 65536.

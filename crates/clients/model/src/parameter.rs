@@ -109,7 +109,7 @@ keys! {
     StorageAccess = "storage" "storage-access-time" Time 0.0 "Time of the medium for an operation, whatever its size";
     StorageRate = "storage" "storage-rate" Rate 0.0 "Rate of the medium; 0: unlimited";
     StorageOverlap = "storage" "storage-overlap" Ratio 0.0 "Part of the medium's time that passes while data is still under way";
-    StorageParallel = "storage" "storage-parallel" Count 1.0 "Operations that the medium works on at a time";
+    StorageParallel = "storage" "storage-parallel" Ratio 1.0 "Operations that the medium works on at a time";
 
     FirstBurst = "negotiated" "first-burst" Size 65_536.0 "FirstBurstLength: unsolicited bytes of a write";
     MaxBurst = "negotiated" "max-burst" Size 262_144.0 "MaxBurstLength: bytes that an R2T asks for at most";
@@ -222,6 +222,7 @@ impl Key {
         match self {
             Self::Variation => value.min(0.57),
             Self::StorageOverlap => value.min(1.0),
+            Self::StorageParallel => value.clamp(1.0, 65536.0),
             _ if self.definition().unit == Unit::Count => value.clamp(1.0, 65536.0),
             _ => value,
         }
@@ -444,6 +445,9 @@ impl Parts {
             Key::NagleThreshold | Key::NagleMargin => {}
             Key::Window if value != 0.0 && value < 512.0 => {
                 return Err(range("0 or at least 512 bytes"));
+            }
+            Key::StorageParallel if !(1.0..=65536.0).contains(&value) => {
+                return Err(range("1 to 65536"));
             }
             _ if definition.unit == Unit::Count && !(1.0..=65536.0).contains(&value) => {
                 return Err(range("1 to 65536"));

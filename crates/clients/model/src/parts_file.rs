@@ -61,6 +61,9 @@ const TABLES: [&str; 6] = [
 const VALUE_KEYS: [&str; 5] = ["value", "plus-minus", "measured", "given", "assumed"];
 
 /// Parameters that have no sensible default.
+/// Stands for the rate of a set-up without a network, whose time it leaves as it is.
+const NO_LINK: &str = "1000 Gbit/s";
+
 const NEEDED: [Key; 2] = [Key::Rate, Key::OneWayLatency];
 
 /// A problem and the bytes of the text that have it.
@@ -318,6 +321,15 @@ pub fn render(file: &PartsFile) -> String {
         }
         for (key, it) in KEYS.iter().filter(|(_, it)| it.table == table) {
             let quantity = file.parts.quantity(*key);
+            if *key == Key::Rate && quantity.value <= 0.0 {
+                text += &format!(
+                    "{} = {{ value = {}, assumed = \"there is no link\" }} # {}\n",
+                    it.name,
+                    quoted(NO_LINK),
+                    it.meaning
+                );
+                continue;
+            }
             let value = quoted(&exact(it.unit, quantity.value));
             let mut row = format!("value = {value}");
             if quantity.uncertainty > 0.0 {

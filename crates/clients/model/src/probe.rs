@@ -501,8 +501,9 @@ impl Fitted {
             [&parameter.name, &parameter.unit, &parameter.note]
                 .into_iter()
                 .try_for_each(|it| text("parameters", it))?;
-            let is_sound = parameter.value.is_finite() && parameter.uncertainty.is_finite();
-            sound("parameters", is_sound && parameter.uncertainty >= 0.0)?;
+            let is_sound = |value: f64| value.is_finite() && value >= 0.0;
+            let both = is_sound(parameter.value) && is_sound(parameter.uncertainty);
+            sound("parameters", both)?;
         }
         for group in &self.confounded {
             entries("confounded", group.len())?;

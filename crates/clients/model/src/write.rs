@@ -157,7 +157,7 @@ impl WriteRules {
         if burst <= 0.0 {
             return usize::MAX;
         }
-        1 + (round_trip / burst).ceil() as usize
+        ((round_trip / burst).ceil() as usize).saturating_add(1)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 
 use rustix::mm::{Advice, madvise};
 
@@ -11,12 +12,14 @@ use rustix::mm::{Advice, madvise};
 /// # Errors
 /// The kernel does not list the mappings of the process. Then only the allocator's memory is given back.
 pub fn give_back() -> io::Result<()> {
+    let program = std::fs::read_link("/proc/self/exe")?;
     let listed = std::fs::read_to_string("/proc/self/smaps");
-    for range in listed.as_deref().map(clean).unwrap_or_default() {
+    let found = listed.as_deref().map(|smaps| clean(smaps, &program));
+    for range in found.unwrap_or_default() {
         let start = std::ptr::with_exposed_provenance_mut(range.start);
-        // SAFETY: it is a private mapping of a file that nobody can write to, without a page that differs from the file (a
-        // page that a debugger or a relocation has changed is anonymous). So each page reads as before, from the file, when
-        // it is used next. A mapping that is gone by now is an error, and nothing happens.
+        // SAFETY: it is a private mapping of the program or of a library that nobody can write to, without a page that differs
+        // from the file (a page that a relocation has changed is anonymous, in memory or in swap). So each page reads as
+        // before, from the file, when it is used next. Nobody unloads libraries, so the mapping is still there.
         let _ = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
     }
     let listed = listed.map(drop);
@@ -28,14 +31,16 @@ pub fn give_back() -> io::Result<()> {
     listed
 }
 
-/// Mappings of files, private and read-only, without changed pages.
-fn clean(smaps: &str) -> Vec<Range<usize>> {
+/// Mappings of the program and its libraries, private and read-only, without changed pages in memory or in swap.
+fn clean(smaps: &str, program: &Path) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut current = None;
     for line in smaps.lines() {
-        if let Some((range, is_candidate)) = mapping(line) {
+        if let Some((range, is_candidate)) = mapping(line, program) {
             current = is_candidate.then_some(range);
-        } else if let Some(changed) = line.strip_prefix("Anonymous:")
+        } else if let Some(changed) = line.strip_prefix("Anonymous:") {
+            current = current.filter(|_| changed.trim() == "0 kB");
+        } else if let Some(changed) = line.strip_prefix("Swap:")
             && let Some(range) = current.take()
             && changed.trim() == "0 kB"
         {
@@ -45,16 +50,21 @@ fn clean(smaps: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The first line of a mapping: where it is, and whether it is private, read-only, and of a file.
-fn mapping(line: &str) -> Option<(Range<usize>, bool)> {
+/// The first line of a mapping: where it is, and whether it is private, read-only, and of the program or a library.
+fn mapping(line: &str, program: &Path) -> Option<(Range<usize>, bool)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
     let range = address(start)?..address(end)?;
     let modes = words.next()?.as_bytes();
     let inode = words.nth(2)?;
-    let is_candidate = modes.get(1) == Some(&b'-') && modes.get(3) == Some(&b'p') && inode != "0";
-    Some((range, is_candidate))
+    let path = line.find('/').map(|at| Path::new(&line[at..]));
+    let is_code = path.is_some_and(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path == program || name.contains(".so")
+    });
+    let is_private = modes.get(1) == Some(&b'-') && modes.get(3) == Some(&b'p');
+    Some((range, is_private && is_code && inode != "0"))
 }
 
 #[cfg(test)]
@@ -68,9 +78,20 @@ mod tests {
 Size:               1024 kB
 Rss:                 512 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 00500000-00600000 r-xp 00100000 fe:00 77                  /usr/bin/a program
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd ex mr mw me
+00600000-00601000 r--p 00200000 fe:00 77                  /usr/bin/a program
+Anonymous:             0 kB
+Swap:                  4 kB
+00602000-00603000 r--p 00000000 fe:00 79                  /usr/lib/libx.so.6
+Anonymous:             0 kB
+Swap:                  0 kB
+00604000-00605000 r--p 00000000 fe:00 80                  /srv/data
+Anonymous:             0 kB
+Swap:                  0 kB
 00600000-00610000 r--p 00200000 fe:00 77                  /usr/bin/a program
 Anonymous:            64 kB
 00610000-00620000 rw-p 00210000 fe:00 77                  /usr/bin/a program
@@ -83,10 +104,15 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 ";
         assert_eq!(
-            clean(smaps),
-            [0x0040_0000..0x0050_0000, 0x0050_0000..0x0060_0000]
+            clean(smaps, Path::new("/usr/bin/a program")),
+            [
+                0x0040_0000..0x0050_0000,
+                0x0050_0000..0x0060_0000,
+                0x0060_2000..0x0060_3000
+            ]
         );
-        assert!(clean("no mapping\nAnonymous: 0 kB\n").is_empty());
+        let none = "no mapping\nAnonymous: 0 kB\nSwap: 0 kB\n";
+        assert!(clean(none, Path::new("/x")).is_empty());
     }
 
     /// Resident bytes of mappings of files.
@@ -102,9 +128,12 @@ Anonymous:             0 kB
 
     #[test]
     fn pages_of_the_program_go_and_come_again() {
-        let before = resident_of_files();
-        give_back().unwrap();
-        let after = resident_of_files();
-        assert!(after < before, "{before} KiB before, {after} KiB after");
+        // Other tests of this process need pages meanwhile.
+        let is_less = || {
+            let before = resident_of_files();
+            give_back().unwrap();
+            resident_of_files() < before
+        };
+        assert!((0..50).any(|_| is_less()));
     }
 }

@@ -79,6 +79,12 @@ fn advise(arguments: &AdviseArguments) -> Result<ExitCode, ExitCode> {
         .map(OutputFile::open)
         .transpose();
     let file = file.map_err(|error| crate::exit::fail(&error))?;
+    if arguments.rw.as_deref() == Some("write")
+        && arguments.volume.url().is_some()
+        && arguments.probing.write.is_none()
+    {
+        crate::exit::usage(&NoWrites);
+    }
     let probe = arguments.probing.obtain(&arguments.volume)?;
     let goal = arguments.goal(&probe);
     let advice = advice::advise(&probe, &goal).map_err(failed)?;
@@ -122,6 +128,13 @@ fn earlier(path: &Path) -> Result<Probe, ExitCode> {
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not the document of a probe; write one with --save before the change", .0.display())]
 struct NoDocument(PathBuf);
+
+/// Advice for writes rests on a probe of writes, which changes a volume.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "advice for writes needs a probe of writes; add --write OFFSET+LENGTH, a part of the volume that nobody uses"
+)]
+struct NoWrites;
 
 impl AdviseArguments {
     fn goal(&self, probe: &Probe) -> Goal {

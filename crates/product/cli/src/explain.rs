@@ -84,6 +84,10 @@ enum ExplainError {
     TooFew,
     #[error("no operation was followed; choose a longer --interval, or a server with a load")]
     NoLoad,
+    #[error(
+        "--client-latency belongs to one kind of operation, and {0} kinds were seen; leave it out, or watch a load of one direction and size"
+    )]
+    Kinds(usize),
     #[error("{0}")]
     Server(String),
 }
@@ -187,6 +191,9 @@ fn of_running(arguments: &ExplainArguments) -> Result<Vec<Pipeline>, ExitCode> {
     std::thread::sleep(arguments.interval);
     let facts = since(&before, &read()?);
     let latency = arguments.client_latency.map(|it| it.as_secs_f64() * 1e6);
+    if latency.is_some() && facts.stages.len() > 1 {
+        return Err(crate::exit::fail(&ExplainError::Kinds(facts.stages.len())));
+    }
     let mut pipelines = of_server(&facts, latency);
     pipelines.truncate(KINDS_MAX);
     Ok(pipelines)

@@ -50,27 +50,27 @@ pub struct Probing {
     ///
     /// Every write writes what the place held when the probe began, so data stays as it is unless somebody else writes
     /// there meanwhile: what they write can get LOST. Only for a volume that nobody uses.
-    #[arg(long, value_name = "OFFSET+LENGTH", value_parser = region)]
-    write: Option<WriteRegion>,
+    #[arg(long, value_name = "OFFSET+LENGTH", value_parser = region, requires = "volume")]
+    pub write: Option<WriteRegion>,
 
     /// About how long to measure
-    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = time)]
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = time, requires = "volume")]
     pub time: Duration,
 
     /// Seed of the places of random operations
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "volume")]
     seed: u64,
 
     /// Write the document of the probe to a file, for the verbs that take one
-    #[arg(long, value_name = "FILE.json")]
+    #[arg(long, value_name = "FILE.json", requires = "volume")]
     save: Option<PathBuf>,
 
     /// Process of the server on this machine, to measure its processor time
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", requires = "volume")]
     server_pid: Option<u32>,
 
     /// Bypass the page cache of a file or block device (O_DIRECT)
-    #[arg(long)]
+    #[arg(long, requires = "volume")]
     direct: bool,
 
     /// I/O engine for files and block devices [default: auto]
@@ -177,10 +177,14 @@ fn fitted(mut probe: Probe) -> Probe {
         && probe.fitted_writes.is_none()
         && let Err(error) = identify::complete(&mut probe)
     {
-        probe.remarks.push(Remark {
+        let remark = Remark {
             kind: RemarkKind::NotMeasured,
             text: format!("parts not fitted: {error}"),
-        });
+        };
+        // A document that was saved with it is fitted in vain again.
+        if !probe.remarks.contains(&remark) {
+            probe.remarks.push(remark);
+        }
     }
     probe
 }

@@ -161,6 +161,8 @@ fn product(object: &Node, kind: &str, label: &str) -> Option<String> {
     let alias = attributes.and_then(|it| it.get("emulate_model_alias"));
     if alias.and_then(Node::switch) == Some(true) {
         let name: String = label.chars().take(16).collect();
+        // Peers see it padded with spaces.
+        let name = name.trim().to_owned();
         return Some(name).filter(|it| values::printable(it, 16));
     }
     let product = match kind {

@@ -1,5 +1,7 @@
 //! `longshore explain` and `longshore advise`, and what `predict` makes of a probe.
 
+use std::time::{Duration, Instant};
+
 use longshore_model::probe::{Probe, Role};
 use serde_json::Value;
 
@@ -16,8 +18,16 @@ const ELEMENTS: [&str; 8] = [
     "client receive",
 ];
 
-/// The document of a probe of both directions.
-fn probed(desk: &Desk) -> String {
+/// The document of a probe of both directions, made on an idle machine: what is concluded from it is always the same.
+fn document(desk: &Desk) -> String {
+    let path = desk.path("probe.json");
+    std::fs::write(&path, include_str!("probe.json")).unwrap();
+    path
+}
+
+#[test]
+fn a_volume_is_probed_fitted_and_explained() {
+    let desk = Desk::new();
     let server = serve(&["a,backend=mem,size=8M"]);
     let saved = desk.path("probe.json");
     let url = unit(&server, 0);
@@ -32,13 +42,19 @@ fn probed(desk: &Desk) -> String {
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
-    saved
+    let text = desk.run(&["explain", &saved]).good().stdout;
+    for element in ELEMENTS {
+        assert!(text.contains(element), "{element}: {text}");
+    }
+    assert!(text.contains("read of 4 KiB, depth 1: "), "{text}");
+    let advice = desk.run(&["advise", &saved]).good().stdout;
+    assert!(advice.contains("of what the limit allows"), "{advice}");
 }
 
 #[test]
 fn a_probe_is_explained_in_eight_elements_that_add_up() {
     let desk = Desk::new();
-    let saved = probed(&desk);
+    let saved = document(&desk);
     let (picture, page) = (desk.path("pipeline.svg"), desk.path("report.html"));
     let words = ["explain", &saved, "--plot", &picture, "--report", &page];
     let text = desk.run(&words).good().stdout;
@@ -77,7 +93,7 @@ fn a_probe_is_explained_in_eight_elements_that_add_up() {
 #[test]
 fn advice_is_ranked_and_comes_with_gain_cost_risk_and_a_check() {
     let desk = Desk::new();
-    let saved = probed(&desk);
+    let saved = document(&desk);
     let words = ["advise", &saved, "--iodepth", "1", "--output", "json"];
     let json = desk.run(&words).good().json();
     assert_eq!(json["version"], 1);
@@ -114,7 +130,7 @@ fn advice_is_ranked_and_comes_with_gain_cost_risk_and_a_check() {
 #[test]
 fn a_change_that_was_made_is_held_against_its_prediction() {
     let desk = Desk::new();
-    let saved = probed(&desk);
+    let saved = document(&desk);
     // Afterwards small writes need no R2Ts, and large ones are twice as fast.
     let mut before = Probe::parse(desk.text("probe.json").as_bytes()).unwrap();
     before.fitted = None;
@@ -150,18 +166,13 @@ fn a_change_that_was_made_is_held_against_its_prediction() {
         .good()
         .json();
     let checked = json["checked"].as_array().unwrap();
-    for check in checked {
-        if check["id"] == "first-burst" {
-            assert_eq!(check["is_followed"], true, "{check}");
-            let achieved = check["achieved_percent"].as_f64().unwrap();
-            assert!((achieved - 100.0).abs() < 1.0, "{check}");
-        }
-    }
+    let of_burst = checked.iter().find(|check| check["id"] == "first-burst");
+    let of_burst = of_burst.unwrap_or_else(|| panic!("{json}"));
+    assert_eq!(of_burst["is_followed"], true, "{of_burst}");
+    let achieved = of_burst["achieved_percent"].as_f64().unwrap();
+    assert!((achieved - 100.0).abs() < 1.0, "{of_burst}");
     let text = desk.run(&words).good().stdout;
-    assert!(
-        text.contains("predicted") || text.contains("no advice"),
-        "{text}"
-    );
+    assert!(text.contains("predicted"), "{text}");
     let image = desk.path("image");
     desk.image("image", 4096);
     let wrong = desk.run(&["advise", &saved, "--check", &image]);
@@ -172,7 +183,7 @@ fn a_change_that_was_made_is_held_against_its_prediction() {
 #[test]
 fn a_probe_is_predicted_like_a_set_up() {
     let desk = Desk::new();
-    let saved = probed(&desk);
+    let saved = document(&desk);
     for rw in ["read", "write"] {
         let words = [
             "predict", &saved, "--rw", rw, "--bs", "4k", "--output", "json",
@@ -186,6 +197,9 @@ fn a_probe_is_predicted_like_a_set_up() {
     }
     let parts = desk.run(&["predict", &saved, "--parts"]).good().stdout;
     assert!(parts.contains("measured = \"fitted: "), "{parts}");
+    let file = desk.path("parts.toml");
+    std::fs::write(&file, parts).unwrap();
+    desk.run(&["predict", &file]).good();
 }
 
 #[test]
@@ -193,7 +207,7 @@ fn what_a_running_server_tells_adds_up_to_what_its_client_sees() {
     let desk = Desk::new();
     let socket = desk.path("control");
     let server = builder()
-        .volume("a,backend=mem,size=8M,delay=20ms")
+        .volume("a,backend=mem,size=8M,delay=200ms")
         .iscsi()
         .argument("--socket")
         .argument(&socket)
@@ -202,12 +216,23 @@ fn what_a_running_server_tells_adds_up_to_what_its_client_sees() {
         .start()
         .expect("start a server");
     let url = unit(&server, 0);
+    // So slow that a busy machine adds little.
     let words = [
-        "bench", &url, "--bs", "4k", "--rw", "randread", "--time", "4s", "--output", "json",
+        "bench",
+        &url,
+        "--bs",
+        "4k",
+        "--rw",
+        "randread",
+        "--iodepth",
+        "8",
+        "--time",
+        "10s",
+        "--output",
+        "json",
     ];
     let (client, explained) = std::thread::scope(|scope| {
         let client = scope.spawn(|| desk.run(&words).good().json());
-        std::thread::sleep(std::time::Duration::from_secs(1));
         let words = [
             "explain",
             "--server",
@@ -217,7 +242,14 @@ fn what_a_running_server_tells_adds_up_to_what_its_client_sees() {
             "--output",
             "json",
         ];
-        let explained = desk.run(&words).good().json();
+        let until = Instant::now() + Duration::from_secs(60);
+        let explained = loop {
+            let explained = desk.run(&words);
+            if explained.status.success() {
+                break explained.json();
+            }
+            assert!(Instant::now() < until, "{explained:?}");
+        };
         (client.join().expect("the client ends"), explained)
     });
     let of_client = client["latency_ns"]["mean"].as_f64();

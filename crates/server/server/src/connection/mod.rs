@@ -200,9 +200,15 @@ impl<P: Protocol> Connection<P> {
 
     /// Payload memory that waits for the peer.
     fn waiting(&self) -> Waiting {
+        let giving = self.protocol.tasks().awaited_bytes();
+        // What asks for write data waits to be taken, too.
+        let asking = match self.channel.transmit.is_empty() {
+            true => 0,
+            false => giving,
+        };
         Waiting {
-            taking: self.channel.payloads.bytes(),
-            giving: self.protocol.tasks().awaited_bytes(),
+            taking: self.channel.payloads.bytes().saturating_add(asking),
+            giving,
         }
     }
 }

@@ -276,7 +276,9 @@ impl Ongoing {
     fn is_stuck(&self, now: Instant) -> bool {
         match self.stage {
             RemovalStage::Draining(_) => self.removal.is_overdue(),
-            _ => self.flushed_by.is_some_and(|by| by <= now),
+            RemovalStage::Flushing(..) | RemovalStage::Vacating | RemovalStage::Closing(_) => {
+                self.flushed_by.is_some_and(|by| by <= now)
+            }
         }
     }
 }

@@ -425,9 +425,12 @@ impl Channel {
         !self.closing.has_begun() && self.stall.deadline_ms().is_some_and(|at| now_ms >= at)
     }
 
-    /// Whether the peer has stalled for as long as is tolerated while others find no memory.
+    /// Whether the peer is to be looked at because others find no memory.
     pub(crate) fn may_make_room(&self, waiting: Waiting, now_ms: u64) -> bool {
-        !self.closing.has_begun() && self.stall.is_over(Some(waiting), now_ms).is_some()
+        // A window with the part due is to open anew, or the next part would never be missed.
+        let is_due = self.stall.is_over(Some(waiting), now_ms).is_some()
+            || self.stall.has_met_window(waiting, now_ms);
+        !self.closing.has_begun() && is_due
     }
 
     /// Whether the peer has stalled for too long. What its socket held has been received, and what could be sent was

@@ -51,6 +51,8 @@ pub(crate) struct Stall {
     acknowledged: u64,
     /// Bytes that had been sent when the giving clock started, requests for write data among them.
     asked_for_at: u64,
+    /// The peer has acknowledged the first request for the write data that memory is held for.
+    knows_requests: bool,
     taking: Window,
     giving: Window,
     /// When the connection was last looked at for write data that wait for storage and not for the peer.
@@ -120,6 +122,7 @@ impl Stall {
 
     fn set_clocks(&mut self, takes: bool, holds: bool, sent: u64, now_ms: u64) {
         self.is_running = takes || holds;
+        self.knows_requests &= holds;
         self.taking.expect(takes, now_ms);
         self.giving.expect(holds, now_ms);
         self.giving.pause(takes, now_ms);
@@ -149,9 +152,11 @@ impl Stall {
         self.taking_ms = self.taking_ms.map(|_| now_ms);
         if before < self.asked_for_at {
             self.giving_ms = self.giving_ms.map(|_| now_ms);
-            let asked = acknowledged.min(self.asked_for_at) - before;
-            self.giving
-                .moved(usize::try_from(asked).unwrap_or(usize::MAX));
+            // It knows now what it was asked for first. What it acknowledges later may be anything.
+            if acknowledged >= self.asked_for_at && !self.knows_requests {
+                self.knows_requests = true;
+                self.giving.restart(now_ms);
+            }
         }
     }
 
@@ -201,6 +206,13 @@ impl Stall {
         if self.giving.is_met(waiting.giving, tolerated_ms, now_ms) {
             self.giving.restart(now_ms);
         }
+    }
+
+    /// Whether a window has the part due and is as old.
+    pub(super) fn has_met_window(&self, waiting: Waiting, now_ms: u64) -> bool {
+        let tolerated_ms = self.timeout_ms / SHORT_PART;
+        self.taking.is_met(waiting.taking, tolerated_ms, now_ms)
+            || self.giving.is_met(waiting.giving, tolerated_ms, now_ms)
     }
 
     /// Whether the peer has not moved for too long. `short`: a connection finds no memory, and so much waits for this
@@ -321,6 +333,49 @@ mod tests {
         stall.acknowledges(Some(8_000), 6_000);
         stall.acknowledges(Some(8_000), 66_000);
         assert_eq!(stall.stalled_ms(66_000), Some(60_000));
+    }
+
+    #[test]
+    fn a_peer_that_has_moved_its_part_has_to_move_the_next() {
+        let mut stall = asked_at_once();
+        let waiting = Waiting {
+            taking: 0,
+            giving: 1 << 20,
+        };
+        stall.expect(false, true, 0, 0);
+        stall.given(64 << 10, 1_000);
+        for now_ms in (2_000..10_000).step_by(1_000) {
+            stall.given(1, now_ms);
+        }
+        assert_eq!(stall.is_over(Some(waiting), 10_000), None);
+        assert!(stall.has_met_window(waiting, 10_000));
+        stall.open_met_windows(waiting, 10_000);
+        assert!(!stall.has_met_window(waiting, 10_000));
+        for now_ms in (11_000..20_000).step_by(1_000) {
+            stall.given(1, now_ms);
+        }
+        let stalled = stall.is_over(Some(waiting), 20_000).unwrap();
+        assert!(stalled.trickles);
+    }
+
+    #[test]
+    fn what_a_peer_takes_beside_is_no_write_data() {
+        let mut stall = stall();
+        let waiting = Waiting {
+            taking: 0,
+            giving: 1 << 20,
+        };
+        stall.expect(false, true, 1_000, 0);
+        stall.acknowledges(Some(1_000), 1_000);
+        // Each byte that it gives has the clock run from then on, and each answer is acknowledged.
+        for step in 1..=10 {
+            let now_ms = 1_000 + step * 1_000;
+            let sent = 1_000 + step * 1_000_000;
+            stall.given(1, now_ms);
+            stall.expect(false, true, sent, now_ms);
+            stall.acknowledges(Some(sent), now_ms);
+        }
+        assert!(stall.is_over(Some(waiting), 11_000).is_some());
     }
 
     #[test]
