@@ -116,6 +116,15 @@ impl Setup<'_> {
             .argument(self.engine);
         if let Some(bytes) = self.lockable_bytes {
             builder = builder.as_ordinary_user(bytes);
+        } else {
+            // Volumes of other servers on this machine have the same name, and so the same records.
+            let state = self.folder.join("state");
+            if state.exists() {
+                std::fs::remove_dir_all(&state)?;
+            }
+            builder = builder
+                .argument("--state-dir")
+                .argument(&state.display().to_string());
         }
         for _ in 0..self.portals {
             builder = builder.iscsi();

@@ -110,6 +110,18 @@ has_disks() {
     [ "$(disks | wc -l)" = "$1" ]
 }
 
+# lun NUMBER: prints the disk that Linux has for this logical unit.
+lun() {
+    for path in /sys/class/iscsi_session/session*/device/target*/*:"$1"/block/*; do
+        [ -e "$path" ] && [ -b "/dev/${path##*/}" ] && echo "/dev/${path##*/}" && return
+    done
+    return 1
+}
+
+no_lun() {
+    ! lun "$1"
+}
+
 # wait_for_disk: prints the first disk's device once it is there with its queue limits.
 wait_for_disk() {
     eventually 10 has_disks "${1:-1}"
@@ -177,4 +189,8 @@ has_status() {
     cat /tmp/status.log
     found=$(sed -n 's/.*NVMe status: .*(\(0x[0-9a-f]*\)).*/\1/p' /tmp/status.log)
     [ -n "$found" ] && [ $((found & 0x7ff)) = $((wanted)) ]
+}
+
+no_namespace() {
+    ! namespace "$1"
 }

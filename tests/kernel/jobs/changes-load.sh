@@ -14,22 +14,6 @@ longshore() {
     host longshore "$@"
 }
 
-# lun NUMBER: prints the disk that Linux has for this logical unit.
-lun() {
-    for path in /sys/class/iscsi_session/session*/device/target*/*:"$1"/block/*; do
-        [ -e "$path" ] && [ -b "/dev/${path##*/}" ] && echo "/dev/${path##*/}" && return
-    done
-    return 1
-}
-
-no_lun() {
-    ! lun "$1"
-}
-
-no_namespace() {
-    ! namespace "$1"
-}
-
 # create NAME MIB
 create() {
     longshore volume create "$1" backend=file "path={folder}/$1.img" "size=$2M"

@@ -28,22 +28,6 @@ hundredths() {
     cut -d ' ' -f 1 /proc/uptime | tr -d .
 }
 
-# lun NUMBER: prints the disk that Linux has for this logical unit.
-lun() {
-    for path in /sys/class/iscsi_session/session*/device/target*/*:"$1"/block/*; do
-        [ -e "$path" ] && [ -b "/dev/${path##*/}" ] && echo "/dev/${path##*/}" && return
-    done
-    return 1
-}
-
-no_lun() {
-    ! lun "$1"
-}
-
-no_namespace() {
-    ! namespace "$1"
-}
-
 has_size() {
     [ "$(blockdev --getsize64 "$1")" = $(($2 << 20)) ]
 }

@@ -58,10 +58,6 @@ has_namespaces() {
     [ "$count" = "$1" ]
 }
 
-no_namespace() {
-    ! namespace "$1"
-}
-
 # The log of discovery is longer than a page.
 case_002() {
     generation=$(generation)

@@ -374,6 +374,10 @@ fn operations_that_a_slow_volume_has_sleep_end_with_the_time_of_its_removal() {
         one.send(&command).unwrap();
         let write = commands::write(block(2), 0);
         let slot = two.queues[0].start(&write, &[9; 512]).unwrap();
+        // Whoever is answered has read the command before: the write is under way.
+        let read = commands::read(block(1));
+        let other = two.queues[0].start(&read, &[]).unwrap();
+        two.queues[0].wait(other).unwrap().expect_success();
         let timeout = Duration::from_millis(200);
         let closed = switch_and_watch(&scene, exports(&[Arc::clone(&first)]), timeout);
         await_luns_changed(&mut one);
