@@ -88,7 +88,7 @@ pub struct PayloadWanted {
     pub length: u32,
 }
 
-/// What [`Machine::handle`] found in the received bytes.
+/// What [`Machine::next`] found in the received bytes.
 #[derive(Debug)]
 pub enum MachineEvent<'a, T> {
     /// The input is used up.
