@@ -20,7 +20,7 @@ use longshore_tests::skip::skip;
 
 const MIB: u64 = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
-/// SCSI status.
+/// SCSI status TASK SET FULL (SAM-5 §5.3).
 const TASK_SET_FULL: u8 = 0x28;
 /// Peers of each kind.
 const PEERS: u8 = 24;

@@ -22,7 +22,7 @@ const CONNECTIONS: u64 = 1000;
 const OUTSTANDING: u64 = 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `limits.memory`.
+/// `limits.memory` of the server, in bytes.
 const MEMORY: u64 = 256 * MIB;
 /// The volume's own memory, which is not bounded by that. Reads of what was never written take none, and writes that
 /// are not finished neither.

@@ -41,7 +41,6 @@ fn host(server: &Server, number: u16) -> Initiator {
     Initiator::ready(server.portal(0), &login).unwrap()
 }
 
-/// PERSISTENT RESERVE OUT.
 fn out(host: &mut Initiator, action: u8, kind: u8, keys: (u64, u64), flags: u8) -> Answer {
     let mut list = [0; 24];
     list[..8].copy_from_slice(&keys.0.to_be_bytes());

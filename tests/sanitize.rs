@@ -90,7 +90,6 @@ fn read(scsi: &mut Initiator, lun: u8, lba: u64) -> Vec<u8> {
     answer.data
 }
 
-/// A Sanitize command.
 fn nvme_sanitize(dword_10: u32, pattern: u32) -> Command {
     let mut command = Command::new(admin::SANITIZE, NamespaceId(0));
     command.entry.set_dword(10, dword_10);
@@ -98,7 +97,7 @@ fn nvme_sanitize(dword_10: u32, pattern: u32) -> Command {
     command
 }
 
-/// SPROG and SSTAT.
+/// SPROG and SSTAT of the Sanitize Status log page.
 fn status(host: &mut Host) -> (u16, u16) {
     let page = host.log_page(0x81, 0, 512).unwrap();
     let number = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);

@@ -18,7 +18,7 @@ use longshore_tests::server::{Server, ServerBuilder};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
-/// `limits.memory`.
+/// `limits.memory` of the server, in bytes.
 const MEMORY: u64 = 64 * MIB;
 /// Blocks of the largest read, 16 MiB: a quarter of the memory.
 const LARGE: u32 = 32 << 10;

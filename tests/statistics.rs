@@ -50,12 +50,10 @@ impl Watched {
         Self { server, scratch }
     }
 
-    /// A new report.
     fn report(&self) -> Value {
         report::of(&self.server, &self.scratch)
     }
 
-    /// The last report.
     fn stop(self) -> Value {
         let path = report::path(&self.scratch);
         let _ = std::fs::remove_file(&path);

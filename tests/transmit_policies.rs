@@ -133,7 +133,7 @@ struct Changing {
     server: Server,
     file: std::path::PathBuf,
     statistics: std::path::PathBuf,
-    /// Holds both.
+    /// Removes the folder in the end.
     _folder: Scratch,
 }
 

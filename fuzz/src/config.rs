@@ -6,7 +6,6 @@ use longshore_daemon::config::file::ConfigFile;
 use longshore_daemon::config::volume::VolumeArgument;
 use longshore_daemon::config::{Arguments, Config};
 
-/// A configuration file.
 pub(crate) fn config_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -32,7 +32,6 @@ impl<'a> Input<'a> {
         u32::from_be_bytes(self.array())
     }
 
-    /// One of them.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.byte()) % choices.len()]
     }

@@ -44,7 +44,6 @@ impl Rig {
         rig
     }
 
-    /// Not started yet.
     pub fn new(builder: ServerBuilder, tables: &str) -> Self {
         let scratch = Scratch::new("changes");
         let (iscsi, nvme, api) = (free_port(), free_port(), free_port());
@@ -221,7 +220,7 @@ pub const LUNS_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x0e);
 pub const CAPACITY_CHANGED: (u8, u8, u8) = (6, 0x2a, 0x09);
 /// LOGICAL UNIT NOT SUPPORTED.
 pub const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
-/// WRITE PROTECTED.
+/// Sense key DATA PROTECT, WRITE PROTECTED.
 pub const WRITE_PROTECTED: (u8, u8, u8) = (7, 0x27, 0);
 
 /// The answer of a command behind the unit attentions in front of it, and these.

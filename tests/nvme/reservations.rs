@@ -87,7 +87,6 @@ fn scsi(server: &Server, number: u16) -> Initiator {
     Initiator::ready(server.portal(0), &login).unwrap()
 }
 
-/// PERSISTENT RESERVE OUT.
 fn scsi_out(host: &mut Initiator, action: u8, kind: u8, keys: (u64, u64)) -> initiator::Answer {
     let mut list = [0; 24];
     list[..8].copy_from_slice(&keys.0.to_be_bytes());

@@ -11,9 +11,9 @@ use crate::{Scene, entry};
 
 /// EN, CSS NVM, IOSQES 6, IOCQES 4.
 const ENABLE: u64 = 0x0046_0001;
-/// SHN: normal shutdown.
+/// CC.SHN 01b: normal shutdown.
 const SHUTDOWN: u64 = 1 << 14;
-/// CSTS.SHST.
+/// CSTS.SHST 10b: shutdown complete.
 const SHUTDOWN_COMPLETE: u32 = 0b10 << 2;
 
 #[test]

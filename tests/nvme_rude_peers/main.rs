@@ -167,7 +167,7 @@ impl Scene {
 /// An I/O queue whose PDUs a test writes itself.
 struct RawQueue {
     peer: RawConnection,
-    /// Keeps the controller.
+    /// Held so that the controller lives.
     host: Host,
 }
 

@@ -169,7 +169,7 @@ fn places(sample: Sample) -> (u64, usize) {
 fn run(peer: &Peer, proxy: &Proxy, options: &Options, cut: Option<Cut>) {
     let place = format!("{cut:?}");
     let begin = Instant::now();
-    let guard = Place(&place);
+    let guard = NotesCut(&place);
     let mut direct = Queues::attach(&peer.url_at(peer.cut_portal), &peer.options());
     let has_counter = peer.has_compare_and_write();
     if has_counter {
@@ -221,9 +221,9 @@ fn run(peer: &Peer, proxy: &Proxy, options: &Options, cut: Option<Cut>) {
 }
 
 /// Says where the connection was cut when the workload fails.
-struct Place<'a>(&'a str);
+struct NotesCut<'a>(&'a str);
 
-impl Drop for Place<'_> {
+impl Drop for NotesCut<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("with the connection cut at {}", self.0);

@@ -62,7 +62,6 @@ pub fn one(
     (completion.result, completion.data)
 }
 
-/// Writes these bytes.
 pub fn write(engine: &mut dyn Engine, lba: u64, bytes: &[u8], fua: bool) -> Result<Reply, Failure> {
     let blocks = blocks_of(engine, bytes.len());
     let mut buffer = Buffer::allocate(bytes.len());
@@ -101,13 +100,11 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Attaches a volume.
     pub fn attach(url: &Url, options: &Options) -> Self {
         let attachment = attach(url, options).unwrap_or_else(|error| panic!("attach: {error}"));
         Self::over(attachment)
     }
 
-    /// Uses an attachment.
     pub fn over(attachment: Attachment) -> Self {
         Self {
             attachment,
@@ -117,7 +114,6 @@ impl Queues {
         }
     }
 
-    /// Logs out.
     pub fn close(mut self) {
         assert_eq!(self.in_flight, 0, "nothing is under way any more");
         for queue in &mut self.attachment.queues {
@@ -256,7 +252,6 @@ impl Completer for Inbox {
 }
 
 impl Remote {
-    /// Uses a volume.
     pub fn over(volume: RemoteVolume) -> Self {
         let (sender, completions) = channel();
         let inbox = Inbox {
@@ -271,7 +266,6 @@ impl Remote {
         }
     }
 
-    /// Opens a volume.
     pub fn open(url: &Url, options: &Options) -> Self {
         let volume = RemoteVolume::open(url, options);
         Self::over(volume.unwrap_or_else(|error| panic!("open: {error}")))
@@ -339,7 +333,6 @@ impl Engine for Remote {
     }
 }
 
-/// A workload.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// The blocks it uses; all of them its own.
@@ -454,7 +447,7 @@ impl Load {
 #[derive(Debug)]
 pub struct Model {
     region: Range<u64>,
-    /// 0: unknown.
+    /// Generation of the last write to each block; 0: unknown.
     generations: Vec<u32>,
     last: u32,
 }

@@ -23,7 +23,7 @@ const PEER_IQN: &str = "iqn.2026-11.local.longshore.peer";
 const PEER_NQN: &str = "nqn.2026-11.local.longshore.peer";
 const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
 
-/// CHAP.
+/// CHAP user of every peer.
 pub const USER: &str = "alice";
 pub const SECRET: &str = "longshore-secret";
 pub const TARGET_USER: &str = "server";
@@ -39,7 +39,7 @@ pub struct Peer {
     pub portals: [SocketAddr; 2],
     /// The way to a server of the same volumes that is cut at each PDU.
     pub cut_portal: SocketAddr,
-    /// TargetName or SUBNQN.
+    /// TargetName or SUBNQN of the peer.
     pub target: String,
     /// LUN or NSID of a volume with blocks of 512 bytes.
     pub volume: u32,
@@ -51,7 +51,7 @@ pub struct Peer {
     pub control: Option<SocketAddr>,
     /// Held by the fact that is looked at. Peers that share volumes share it.
     pub turn: Arc<Mutex<()>>,
-    /// Keeps ours running.
+    /// Held so that ours keep running.
     servers: Vec<Arc<Server>>,
 }
 
@@ -64,7 +64,7 @@ pub enum Maker {
     Lio,
     /// nvmet of Linux 6.1.
     Nvmet,
-    /// Us.
+    /// This project's server, as a control.
     Longshore,
 }
 

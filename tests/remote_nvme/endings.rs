@@ -17,7 +17,7 @@ use crate::faults::{NQN, contains, options, refusal};
 /// CAP of a controller with Controller Ready Timeouts: CRMS.CRWMS, and the fake's usual bits.
 const CAPABILITIES: u64 = 1 << 59 | 1 << 37 | 1 << 24 | 1023;
 
-/// Offset of CRTO.
+/// Offset of CRTO among the properties.
 const READY_TIMEOUTS: u32 = 0x68;
 
 fn is_property_get(arrived: &Arrived, offset: u32) -> bool {

@@ -25,11 +25,9 @@ pub enum Answer {
     Data(Vec<u8>),
     /// Just so many bytes of data, and success.
     Short(Vec<u8>),
-    /// Any bytes.
+    /// Bytes that need not be a PDU.
     Raw(Vec<u8>),
-    /// None ever.
     Nothing,
-    /// The connection ends.
     HangUp,
 }
 
@@ -78,7 +76,7 @@ pub struct Fake {
     response: IcResp,
     /// Blocks of the one namespace.
     blocks: u64,
-    /// IOCCSZ.
+    /// IOCCSZ, in units of 16 bytes.
     capsule_units: u32,
 }
 

@@ -21,7 +21,7 @@ pub enum Act {
     HalfAndClose,
     /// It is left out.
     LeaveOut,
-    /// It comes twice.
+    /// The PDU comes twice.
     Twice,
     /// It comes without end.
     Endless,
@@ -29,7 +29,7 @@ pub enum Act {
     Type(u8),
     /// Its flags are others.
     Flags(u8),
-    /// Its length lies.
+    /// The length of the PDU lies.
     Length(Lie),
     /// It answers a command that was never sent.
     Tag,

@@ -53,7 +53,6 @@ impl Reply {
     }
 }
 
-/// Where requests go.
 #[derive(Debug, Clone)]
 pub enum Place {
     Socket(PathBuf),

@@ -14,24 +14,21 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// What a login asks for.
 #[derive(Debug, Clone)]
 pub struct Login {
-    /// InitiatorName.
+    /// InitiatorName to log in with.
     pub initiator: String,
     /// TargetName; none for a discovery session.
     pub target: Option<String>,
     /// Which of several sessions of one initiator this is (the ISID's last bytes).
     pub isid: u16,
-    /// HeaderDigest=CRC32C.
+    /// Offers HeaderDigest=CRC32C instead of None.
     pub header_digest: bool,
-    /// DataDigest=CRC32C.
+    /// Offers DataDigest=CRC32C instead of None.
     pub data_digest: bool,
-    /// InitialR2T.
     pub initial_r2t: bool,
     pub immediate_data: bool,
     /// MaxRecvDataSegmentLength that we declare.
     pub max_recv_data_segment_length: u32,
-    /// FirstBurstLength we offer.
     pub first_burst_length: u32,
-    /// MaxBurstLength we offer.
     pub max_burst_length: u32,
 }
 
@@ -118,12 +115,11 @@ pub struct Answer {
     pub data: Vec<u8>,
     /// Flags of the last PDU: 0x04 overflow, 0x02 underflow.
     pub flags: u8,
-    /// Residual count.
+    /// Residual count of the response, in bytes.
     pub residual: u32,
 }
 
 impl Answer {
-    /// GOOD status.
     pub fn is_good(&self) -> bool {
         self.response == 0 && self.status == 0
     }
@@ -138,11 +134,9 @@ impl Answer {
 /// What a command does with data.
 #[derive(Debug, Clone, Copy)]
 pub enum Data<'a> {
-    /// No data.
     None,
     /// Reads up to this many bytes.
     In(u32),
-    /// Writes these bytes.
     Out(&'a [u8]),
 }
 
@@ -159,7 +153,7 @@ pub struct Initiator {
     segment_length: usize,
     /// CmdSN of the next command.
     pub cmd_sn: u32,
-    /// StatSN expected next.
+    /// StatSN that the next response must have.
     pub exp_stat_sn: u32,
     /// Highest CmdSN the target takes now.
     pub max_cmd_sn: u32,
@@ -590,11 +584,9 @@ fn place(buffer: &mut Vec<u8>, offset: u32, bytes: &[u8]) {
     buffer[offset..end].copy_from_slice(bytes);
 }
 
-/// CDBs by name.
 pub mod cdb {
     pub const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
-    /// READ (16).
     pub fn read_16(lba: u64, blocks: u32) -> [u8; 16] {
         with_range(0x88, 0, lba, blocks)
     }
@@ -609,14 +601,12 @@ pub mod cdb {
         with_range(0x91, 0, 0, 0)
     }
 
-    /// READ CAPACITY (16).
     pub fn read_capacity_16() -> [u8; 16] {
         let mut cdb = with_range(0x9e, 0x10, 0, 0);
         cdb[13] = 32;
         cdb
     }
 
-    /// INQUIRY, standard data.
     pub const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
 
     fn with_range(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {

@@ -138,7 +138,6 @@ impl Pdu {
         self.word(20)
     }
 
-    /// The DataSegmentLength field.
     pub fn data_segment_length(&self) -> usize {
         usize::from(self.bhs[5]) << 16 | usize::from(self.bhs[6]) << 8 | usize::from(self.bhs[7])
     }

@@ -69,9 +69,16 @@ impl Process {
         self.status_kib("VmHWM:").map(|kib| kib * 1024)
     }
 
-    /// Has [`Self::resident_bytes_max`] begin with what is resident now.
+    /// Has [`Self::resident_bytes_max`] begin with what is resident now. Kernels without CONFIG_PROC_PAGE_MONITOR have no
+    /// `clear_refs`, and some containers refuse it: then the peak stays, and the error says so.
     pub fn forget_peak(self) -> io::Result<()> {
-        fs::write(format!("/proc/{}/clear_refs", self.pid), "5")
+        let path = format!("/proc/{}/clear_refs", self.pid);
+        fs::write(&path, "5").map_err(|error| {
+            let message = format!(
+                "{path}: {error}; without it the peak of resident memory (VmHWM) cannot be reset"
+            );
+            io::Error::new(error.kind(), message)
+        })
     }
 
     /// Time on a processor, user and system, of all threads that still run, to the nanosecond

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Which protocol is spoken through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// RFC 7143.
+    /// PDUs of RFC 7143.
     Iscsi,
     NvmeTcp,
 }
@@ -37,9 +37,7 @@ pub enum Protocol {
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the initiator.
     ToServer,
-    /// To the initiator.
     ToClient,
 }
 

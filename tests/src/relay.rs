@@ -36,7 +36,6 @@ pub enum Passed {
 
 /// Changes one direction of one connection.
 pub trait Tamper: Send {
-    /// Bytes have come.
     fn pass(&mut self, bytes: &[u8]) -> Passed;
 }
 

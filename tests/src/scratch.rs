@@ -26,7 +26,6 @@ impl Scratch {
         Self { path }
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -207,7 +207,6 @@ impl Server {
         Process::new(self.child.id())
     }
 
-    /// The process's number.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -20,7 +20,7 @@ pub struct TgtVolume {
     pub backing_store_type: &'static str,
     /// The file; for `null` a size such as `64G` makes sense only in name.
     pub path: PathBuf,
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub block_size: u32,
 }
 
@@ -80,7 +80,6 @@ impl Tgt {
         self.portals[index]
     }
 
-    /// The process's number.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

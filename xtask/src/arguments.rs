@@ -18,7 +18,6 @@ impl Arguments {
         }
     }
 
-    /// These words.
     pub fn of(words: &[&str]) -> Self {
         Self {
             words: words.iter().map(|&word| word.to_owned()).collect(),

@@ -31,7 +31,6 @@ use crate::workspace;
 
 pub use plan::Plan;
 
-/// `cargo xtask bench`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let before = arguments.value("--before")?.map(PathBuf::from);
     let label = arguments.value("--label")?;

@@ -42,14 +42,14 @@ struct Lengths {
     power_cuts: u64,
 }
 
-/// Of a landing.
+/// Lengths for a change that is about to land.
 const SHORT: Lengths = Lengths {
     fuzz_seconds: 6,
     seeds: 40,
     power_cuts: 1,
 };
 
-/// Of a night.
+/// Lengths for the nightly run.
 const LONG: Lengths = Lengths {
     fuzz_seconds: 300,
     seeds: 4_000,
@@ -62,7 +62,6 @@ const STEP_LIMIT: Duration = Duration::from_secs(40 * 60);
 /// The time limit of a step that runs a whole matrix, or for as long as in a night.
 const FULL_LIMIT: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// `cargo xtask ci`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let everything = arguments.flag("--all");
     let only = arguments.value("--only")?;
@@ -110,7 +109,6 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     Ok(counts)
 }
 
-/// `cargo xtask check`.
 pub fn check(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let steps = vec![

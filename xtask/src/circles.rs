@@ -17,7 +17,6 @@ use crate::counts::Counts;
 use crate::workspace;
 use modules::Modules;
 
-/// `cargo xtask circles`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let only = arguments.value("--only")?;
     arguments.finish()?;

@@ -12,7 +12,7 @@ use crate::counts::Counts;
 use crate::workspace;
 
 /// Short doc comments in the tree. Lower it with each one that goes.
-const TOLERATED: usize = 1348;
+const TOLERATED: usize = 21;
 /// Branches that meet each remove some, so the number may be a little too high.
 const SLACK: usize = 25;
 /// Words of a short comment.
@@ -20,7 +20,6 @@ const WORDS_MOST: usize = 3;
 /// Folders with sources, from the top folder.
 const FOLDERS: [&str; 5] = ["crates", "xtask", "tests", "bench", "fuzz"];
 
-/// `cargo xtask comments`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let list = arguments.flag("--list");
     arguments.finish()?;

@@ -98,7 +98,6 @@ impl Configuration {
     }
 }
 
-/// `cargo xtask conformance`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
     // The suite's own names begin with ALL.

@@ -8,7 +8,6 @@ use std::ops::{Add, AddAssign};
 pub struct Counts {
     /// Did what they should.
     pub passed: usize,
-    /// Did not.
     pub failed: usize,
     /// Could not run here; the reason was printed.
     pub skipped: usize,

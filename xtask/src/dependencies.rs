@@ -18,7 +18,6 @@ use crate::workspace;
 const LIMIT: Duration = Duration::from_secs(300);
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// `cargo xtask dependencies`.
 pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let allowed = allowed_licences()?;

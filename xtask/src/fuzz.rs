@@ -35,7 +35,6 @@ pub const NO_COMPILER: &str = "there is no C++ compiler to build libFuzzer with"
 /// Programs at the same time.
 const PARALLEL: usize = 2;
 
-/// `cargo xtask fuzz`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let seconds = arguments.number("--seconds")?.unwrap_or(10);
     let only = arguments.value("--only")?;

@@ -51,7 +51,6 @@ const SCSI_ID: &str = "/usr/lib/udev/scsi_id";
 /// MiB; the image unpacks to a third of it.
 const MEMORY: u32 = 1024;
 
-/// `cargo xtask kernel`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
     let only = arguments.value("--only")?;

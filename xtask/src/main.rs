@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 use arguments::Arguments;
 use counts::Counts;
-use outcome::Outcome;
+use outcome::StepResult;
 
 const USAGE: &str = "\
 usage: cargo xtask <command> [options]; suites run in full, or a part of them with --part 1 to 4
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let result = run(command.as_deref(), arguments);
-    if let Err(error) = Outcome::of(&result).leave() {
+    if let Err(error) = StepResult::of(&result).leave() {
         eprintln!("error: leave the result: {error:#}");
         return ExitCode::FAILURE;
     }

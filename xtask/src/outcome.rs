@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "LONGSHORE_STEP_RESULT";
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StepResult {
     /// It came to its end.
     Ran {
         counts: Counts,
@@ -23,11 +23,11 @@ pub enum Outcome {
     },
     /// It cannot run on this machine, for this reason.
     Skipped(String),
-    /// It broke off.
+    /// The run broke off; the reason.
     Failed(String),
 }
 
-impl Outcome {
+impl StepResult {
     /// A step that broke off.
     pub fn failed(why: &str) -> Self {
         Self::Failed(why.to_owned())
@@ -109,25 +109,25 @@ mod tests {
 
     #[test]
     fn outcomes_are_read_as_they_were_left() {
-        let ran = Outcome::Ran {
+        let ran = StepResult::Ran {
             counts: Counts::PASSED,
             processor: Duration::from_millis(1230),
         };
         for outcome in [
             ran,
-            Outcome::Skipped("no".to_owned()),
-            Outcome::failed("why"),
+            StepResult::Skipped("no".to_owned()),
+            StepResult::failed("why"),
         ] {
-            assert_eq!(Outcome::from_json(&outcome.to_json()), Some(outcome));
+            assert_eq!(StepResult::from_json(&outcome.to_json()), Some(outcome));
         }
-        assert_eq!(Outcome::from_json(&json!({ "passed": 1 })), None);
+        assert_eq!(StepResult::from_json(&json!({ "passed": 1 })), None);
     }
 
     #[test]
     fn a_skip_is_told_apart_from_an_error() {
-        let skipped = Outcome::of(&Err(Skipped("no root".to_owned()).into()));
-        assert_eq!(skipped, Outcome::Skipped("no root".to_owned()));
-        let failed = Outcome::of(&Err(anyhow::anyhow!("broken")));
-        assert_eq!(failed, Outcome::failed("broken"));
+        let skipped = StepResult::of(&Err(Skipped("no root".to_owned()).into()));
+        assert_eq!(skipped, StepResult::Skipped("no root".to_owned()));
+        let failed = StepResult::of(&Err(anyhow::anyhow!("broken")));
+        assert_eq!(failed, StepResult::failed("broken"));
     }
 }

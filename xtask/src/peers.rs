@@ -38,7 +38,6 @@ const EXHAUSTIVE_LIMIT: Duration = Duration::from_secs(3600);
 /// Bytes of each volume of tgt.
 const VOLUME_SIZE: u64 = 64 << 20;
 
-/// `cargo xtask peers`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let only = arguments.value("--only")?;
     let test = arguments.value("--test")?;

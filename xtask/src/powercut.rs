@@ -36,7 +36,7 @@ const WATCHDOG: Duration = Duration::from_secs(450);
 
 #[derive(Debug, Clone, Copy)]
 struct Cut {
-    /// `block` or `file`.
+    /// Backend under test: `block` or `file`.
     backend: &'static str,
     /// `flush`, `fua` or `none`.
     durability: &'static str,
@@ -120,7 +120,6 @@ enum Phase {
     Check { acknowledged: u64 },
 }
 
-/// `cargo xtask powercut`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let only = arguments.value("--only")?;
     let rounds = arguments.number("--rounds")?.unwrap_or(1);

@@ -65,7 +65,6 @@ const EXHAUSTIVE: &[(&str, &str)] = &[
     ("LONGSHORE_KILLS", "1000"),
 ];
 
-/// `cargo xtask tests`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let only = arguments.value("--only")?;
     let jobs = arguments.number("--jobs")?;

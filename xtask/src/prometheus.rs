@@ -33,7 +33,6 @@ const FORMS: &[(&str, &str)] = &[
     ),
 ];
 
-/// `cargo xtask prometheus`.
 pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let served = Served::start()?;

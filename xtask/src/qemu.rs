@@ -17,7 +17,6 @@ use crate::workspace;
 const LIMIT: Duration = Duration::from_secs(120);
 const VOLUME_SIZE: u64 = 256 << 20;
 
-/// `cargo xtask qemu`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
     arguments.finish()?;

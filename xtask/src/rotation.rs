@@ -24,7 +24,6 @@ pub const VARIABLE: &str = "LONGSHORE_PART";
 /// One turn, or everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Every item.
     All,
     /// The turn with this number, from 0.
     Turn(usize),

@@ -63,7 +63,6 @@ impl Served {
         self.scratch.join("state").join("admin-token")
     }
 
-    /// That token.
     pub fn token(&self) -> Result<String> {
         let text = std::fs::read_to_string(self.token_file()).context("read the first token")?;
         Ok(text.trim().to_owned())

@@ -14,7 +14,6 @@ use crate::workspace;
 pub enum Kind {
     /// The one of this repository.
     Longshore,
-    /// Debian's `tgt`.
     Tgt,
 }
 
@@ -65,9 +64,9 @@ pub struct Setup<'a> {
     pub kind: Kind,
     /// What holds the data.
     pub backend: Backend,
-    /// Bytes.
+    /// Size of the volume in bytes.
     pub size: u64,
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub block_size: u32,
     /// `io_uring`, `epoll` or `auto`.
     pub engine: &'a str,
@@ -83,10 +82,8 @@ pub struct Setup<'a> {
     pub lockable_bytes: Option<u64>,
 }
 
-/// A running server.
 #[derive(Debug)]
 pub enum Running {
-    /// Ours.
     Longshore(Server),
     Tgt(Tgt),
 }
@@ -175,7 +172,6 @@ impl Running {
         format!("iscsi://{}/{TARGET}/{}", self.portal(portal), self.lun())
     }
 
-    /// The server's process.
     pub fn process(&self) -> Process {
         match self {
             Self::Longshore(server) => server.process(),

@@ -20,7 +20,6 @@ const NAMES: &[&str] = &[
     "adaptive-nagle",
 ];
 
-/// `cargo xtask small-figures`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let part = Part::take(&mut arguments)?;
     arguments.finish()?;

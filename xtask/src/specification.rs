@@ -11,9 +11,9 @@ use std::path::Path;
 
 use crate::workspace;
 
-/// Programs of others.
+/// Programs of other projects that a promise may name as its test.
 const OUTSIDE: &[&str] = &["iscsi-test-cu", "fio"];
-/// Values of settings.
+/// Values of settings that look like a test's name in SPECIFICATION.md.
 const SETTINGS: &[&str] = &["nagle"];
 /// Tests that are programs by themselves (`harness = false`), and so have no attribute.
 const PROGRAMS: &[&str] = &["reads_and_writes_do_not_allocate_once_warm"];
@@ -27,11 +27,9 @@ struct Tree {
     files: Vec<String>,
     /// Functions with the attribute, and those that are [`PROGRAMS`].
     tests: HashSet<String>,
-    /// Of `cargo xtask`.
     commands: Vec<String>,
     /// Jobs of `cargo xtask kernel`.
     jobs: Vec<String>,
-    /// Of the Makefile.
     goals: Vec<String>,
     packages: Vec<String>,
 }

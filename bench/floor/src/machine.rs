@@ -11,7 +11,7 @@ use crate::shape::{Shape, size};
 /// Bytes of a block: the unit in which the load generator thinks.
 pub const BLOCK_SIZE: u32 = 512;
 
-/// Counts.
+/// Counts requests and bytes, and decodes nothing.
 #[derive(Debug)]
 pub struct FloorMachine {
     shape: Shape,

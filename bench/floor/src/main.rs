@@ -79,7 +79,6 @@ enum Protocol {
 
 #[derive(Debug, clap::Args)]
 struct Drive {
-    /// The server's address.
     address: SocketAddr,
     /// Sets lengths as this protocol has them.
     #[arg(long, value_enum, default_value_t = Protocol::Iscsi)]
@@ -99,7 +98,7 @@ struct Drive {
     /// Requests under way on each connection.
     #[arg(long, default_value_t = 32)]
     iodepth: u16,
-    /// Connections.
+    /// Connections, each on a thread of its own.
     #[arg(long, default_value_t = 1)]
     sessions: u16,
     /// Seconds to measure, after a fifth of that to warm up.

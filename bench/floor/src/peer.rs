@@ -241,7 +241,6 @@ impl Peer {
         Ok(Disposition::Open)
     }
 
-    /// Sends once.
     fn send(&mut self, shape: Shape, reads: bool) -> Disposition {
         self.counters.send_calls += 1;
         let (result, length) = if !reads && size(shape.payload_out) < GATHER_BYTES {
@@ -308,7 +307,6 @@ impl Peer {
 struct List<'a, const SLICES: usize> {
     slices: [IoSlice<'a>; SLICES],
     count: usize,
-    /// Bytes in it.
     length: usize,
     /// Bytes at the beginning that were sent before.
     skip: usize,

@@ -33,7 +33,7 @@ struct Server {
     listing: Vec<u32>,
 }
 
-/// Serves for ever.
+/// Serves until the process is killed.
 pub fn serve(listen: SocketAddr, engine: EngineChoice, file: Option<&Path>) -> Result<()> {
     let source = Source::open(file).with_context(|| format!("open {file:?}"))?;
     let listener = socket::listen(listen, socket::ListenOptions::default())

@@ -15,7 +15,7 @@ const HEADER_MAX: u32 = 4096;
 
 const MAGIC: &[u8] = b"LSF1";
 
-/// Lengths in bytes.
+/// Lengths of the messages of one operation, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Of a request without its data. At least 1.
@@ -78,7 +78,6 @@ impl Shape {
     }
 }
 
-/// As an index.
 pub fn size(bytes: u32) -> usize {
     usize::try_from(bytes).expect("pointers have at least 32 bits")
 }

@@ -24,7 +24,7 @@ use crate::structured::drain;
 
 /// Entries of the queue.
 const ENTRIES: u16 = 8;
-/// MAXH2CDATA.
+/// MAXH2CDATA of the controller: small, so that writes take several PDUs.
 const H2C_DATA_MAX: u32 = 4096;
 
 /// Byte `at` of the data of a command.
@@ -480,7 +480,6 @@ impl Controller {
     }
 }
 
-/// ICReq and Connect.
 fn connected(input: &mut Input<'_>) -> (Controller, Host) {
     let mut target = Controller::new();
     let (mut host, request) = Host::request(input);

@@ -47,7 +47,6 @@ struct Wire {
     dropped: bool,
 }
 
-/// The target's end.
 #[derive(Debug)]
 struct WireLink(Arc<Mutex<Wire>>);
 

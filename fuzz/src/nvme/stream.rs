@@ -12,7 +12,6 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// Bytes.
     fn alignment(self) -> usize {
         (usize::from(self.alignment) + 1) * 4
     }

@@ -20,11 +20,11 @@ use super::{Answer, DISCOVERY, Queue, SUBSYSTEM};
 /// How a host connects.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
-    /// HOSTNQN.
+    /// HOSTNQN to connect with.
     pub host: String,
-    /// HOSTID.
+    /// HOSTID to connect with.
     pub host_identifier: [u8; 16],
-    /// SUBNQN.
+    /// SUBNQN to connect to.
     pub subsystem: String,
     /// KATO; 0 for none.
     pub keep_alive_ms: u32,
@@ -145,11 +145,10 @@ impl std::error::Error for Refusal {}
 /// A host's association with a controller.
 #[derive(Debug)]
 pub struct Host {
-    /// Queue 0.
     pub admin: Queue,
     /// Queues 1 and up.
     pub queues: Vec<Queue>,
-    /// CNTLID.
+    /// CNTLID from the answer to Connect.
     pub controller_id: u16,
     /// How it was connected.
     pub options: HostOptions,
@@ -220,7 +219,7 @@ impl Host {
         Ok(queue)
     }
 
-    /// IOCCSZ.
+    /// IOCCSZ of Identify Controller, in units of 16 bytes.
     fn io_capsule_sixteenths(&mut self) -> io::Result<u16> {
         let identify = self.identify(0x01, 0)?;
         let ioccsz = u32::from_le_bytes(cut(&identify, 1792));
@@ -372,15 +371,15 @@ pub struct DiscoveryEntry {
     pub address_family: u8,
     /// SUBTYPE: 2 is an NVM subsystem, 3 the discovery subsystem itself, 1 another one.
     pub subsystem_type: u8,
-    /// PORTID.
+    /// PORTID, which tells the ports of a subsystem apart.
     pub port_id: u16,
-    /// CNTLID.
+    /// CNTLID, or FFFFh for dynamic controllers.
     pub controller_id: u16,
-    /// TRSVCID.
+    /// TRSVCID: the TCP port as text.
     pub service: String,
-    /// SUBNQN.
+    /// SUBNQN that the entry leads to.
     pub subsystem: String,
-    /// TRADDR.
+    /// TRADDR: the IP address as text.
     pub address: String,
 }
 

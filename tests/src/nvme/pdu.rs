@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::pdu::crc32c;
 
-/// Types of PDUs.
 pub mod kind {
     pub const IC_REQ: u8 = 0x00;
     pub const IC_RESP: u8 = 0x01;
@@ -55,7 +54,6 @@ impl Pdu {
         Self::new(kind::IC_REQ, 128)
     }
 
-    /// A command capsule.
     pub fn command(entry: &[u8; 64]) -> Self {
         let mut pdu = Self::new(kind::CAPSULE_CMD, 72);
         pdu.header[8..].copy_from_slice(entry);
@@ -104,7 +102,6 @@ impl Pdu {
         self
     }
 
-    /// The type.
     pub fn kind(&self) -> u8 {
         self.header[0]
     }
@@ -166,7 +163,6 @@ impl RawConnection {
         Ok(Self { stream })
     }
 
-    /// The socket.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

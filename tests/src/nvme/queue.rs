@@ -23,14 +23,13 @@ pub struct Answer {
     pub result: u64,
     /// SQHD; none when the data of the command brought its success.
     pub sq_head: Option<u16>,
-    /// Data read.
+    /// Data of C2HData PDUs, in the order of their offsets.
     pub data: Vec<u8>,
     /// A data digest from the controller did not match.
     pub data_digest_error: bool,
 }
 
 impl Answer {
-    /// Successful Completion.
     pub fn is_success(&self) -> bool {
         self.status.is_success()
     }
@@ -103,7 +102,6 @@ impl Queue {
         Ok(queue)
     }
 
-    /// The machine.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }

@@ -61,7 +61,6 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Nothing has come.
     pub fn new(protocol: Protocol) -> Self {
         Self {
             protocol,

@@ -57,7 +57,7 @@ const TOGETHER: [&str; 4] = ["--transmit", "nodelay", "--send", "turn"];
 
 /// What the file holds.
 #[derive(Debug, Clone, PartialEq)]
-struct Limits {
+struct InstructionLimits {
     /// The compiler, as `rustc --version` says it.
     rustc: String,
     tolerance_percent: f64,
@@ -73,7 +73,6 @@ enum Verdict {
     Below,
 }
 
-/// `cargo xtask instructions`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let update = arguments.flag("--update");
     let lists_files = arguments.flag("--files");
@@ -108,8 +107,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let points = part.choose("instructions", points, |point| point.name(), is_always);
     let path = workspace::root().join(FILE);
     let kept = match std::fs::read_to_string(&path) {
-        Ok(text) => Limits::parse(&text).with_context(|| format!("read {FILE}"))?,
-        Err(_) if update => Limits::none(),
+        Ok(text) => InstructionLimits::parse(&text).with_context(|| format!("read {FILE}"))?,
+        Err(_) if update => InstructionLimits::none(),
         Err(error) => return Err(error).context(format!("read {FILE}")),
     };
     let mut found = BTreeMap::new();
@@ -154,7 +153,7 @@ fn ours(plan: &Plan, point: Point) -> Ours<'_> {
 }
 
 /// Counts points, and says what to do about those that are not within their limits.
-fn judge(kept: &Limits, found: &BTreeMap<String, f64>) -> Result<Counts> {
+fn judge(kept: &InstructionLimits, found: &BTreeMap<String, f64>) -> Result<Counts> {
     let with = |verdict: Verdict| {
         let is = move |(name, count): &(&String, &f64)| kept.verdict(name, **count) == verdict;
         found.iter().filter(is).count()
@@ -178,7 +177,7 @@ fn judge(kept: &Limits, found: &BTreeMap<String, f64>) -> Result<Counts> {
 }
 
 /// What to do about points above their limits.
-fn advice(kept: &Limits, rustc: &str) -> String {
+fn advice(kept: &InstructionLimits, rustc: &str) -> String {
     let mut advice = "Where the instructions go:\n  \
          valgrind --tool=callgrind --callgrind-out-file=callgrind.out target/release/longshore serve \
          --engine epoll --volume disk0,backend=null,size=1G --iscsi 127.0.0.1:3260 --nvme 127.0.0.1:4420\n  \
@@ -208,7 +207,7 @@ fn rustc() -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-impl Limits {
+impl InstructionLimits {
     fn none() -> Self {
         Self {
             rustc: String::new(),
@@ -316,8 +315,8 @@ fn number_of(value: &Value) -> Result<f64> {
 mod tests {
     use super::*;
 
-    fn limits() -> Limits {
-        Limits {
+    fn limits() -> InstructionLimits {
+        InstructionLimits {
             rustc: "rustc 1.90.0".to_owned(),
             tolerance_percent: 3.0,
             counts: BTreeMap::from([("iscsi-null-read-512-1".to_owned(), 1000.0)]),
@@ -327,14 +326,14 @@ mod tests {
     #[test]
     fn limits_are_read_as_they_were_written() {
         let limits = limits();
-        assert_eq!(Limits::parse(&limits.to_text()).unwrap(), limits);
-        assert!(Limits::parse("rustc = \"x\"").is_err());
+        assert_eq!(InstructionLimits::parse(&limits.to_text()).unwrap(), limits);
+        assert!(InstructionLimits::parse("rustc = \"x\"").is_err());
     }
 
     #[test]
     fn the_limits_of_the_repository_cover_all_points() {
         let text = std::fs::read_to_string(workspace::root().join(FILE)).unwrap();
-        let limits = Limits::parse(&text).unwrap();
+        let limits = InstructionLimits::parse(&text).unwrap();
         for point in point::guarded() {
             assert!(
                 limits.counts.contains_key(&point.name()),

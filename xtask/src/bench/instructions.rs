@@ -32,7 +32,7 @@ pub struct Length {
     pub more: u64,
 }
 
-/// Of a table.
+/// Length of a run that makes the table.
 const LENGTH: Length = Length {
     few: 2_000,
     more: 40_000,

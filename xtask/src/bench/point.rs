@@ -2,7 +2,6 @@
 
 use crate::servers::Backend;
 
-/// Over which protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Iscsi,
@@ -17,7 +16,7 @@ pub struct Point {
     pub operation: &'static str,
     pub size: u32,
     pub depth: u32,
-    /// CRC32C over data.
+    /// CRC32C over the data of each PDU.
     pub data_digest: bool,
 }
 

@@ -12,7 +12,7 @@ pub struct Side {
     /// What tables call it.
     pub name: &'static str,
     pub url: String,
-    /// The server's process.
+    /// Process identifier of the server under test.
     pub pid: u32,
 }
 

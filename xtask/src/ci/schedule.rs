@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use super::skips::ALLOWED;
 use crate::counts::Counts;
 use crate::family::Family;
-use crate::outcome::{self, Outcome};
+use crate::outcome::{self, StepResult};
 use crate::workspace;
 
 /// How often the run says what it is waiting for, when nothing else is shown.
@@ -106,7 +106,7 @@ enum End {
 /// A step that has ended, for the table at the end.
 struct Ended {
     name: &'static str,
-    outcome: Outcome,
+    outcome: StepResult,
     counts: Counts,
     passed: Duration,
 }
@@ -172,7 +172,7 @@ fn missing(step: &Step, ended: &[Ended]) -> Option<&'static str> {
 }
 
 fn not_run(step: &Step, failed: &str) -> Ended {
-    let outcome = Outcome::Failed(format!("not run, as {failed} has failed"));
+    let outcome = StepResult::Failed(format!("not run, as {failed} has failed"));
     Ended {
         name: step.name,
         counts: judge(step.name, &outcome),
@@ -283,7 +283,7 @@ fn break_off(mut step: Running, limit: Duration) -> Result<Ended> {
         .wait()
         .with_context(|| format!("wait for {name}"))?;
     let minutes = limit.as_secs().div_ceil(60);
-    let outcome = Outcome::Failed(format!("took longer than {minutes} min"));
+    let outcome = StepResult::Failed(format!("took longer than {minutes} min"));
     Ok(ended(&step, outcome))
 }
 
@@ -293,12 +293,12 @@ fn finish(mut done: Running) -> Result<Ended> {
         .child
         .wait()
         .with_context(|| format!("wait for {name}"))?;
-    let outcome = Outcome::read(&done.result)
-        .unwrap_or_else(|| Outcome::failed(&longshore_tests::server::describe(status)));
+    let outcome = StepResult::read(&done.result)
+        .unwrap_or_else(|| StepResult::failed(&longshore_tests::server::describe(status)));
     Ok(ended(&done, outcome))
 }
 
-fn ended(step: &Running, outcome: Outcome) -> Ended {
+fn ended(step: &Running, outcome: StepResult) -> Ended {
     let name = step.step.name;
     let counts = judge(name, &outcome);
     let passed = step.started.elapsed();
@@ -312,18 +312,18 @@ fn ended(step: &Running, outcome: Outcome) -> Ended {
 }
 
 /// What a step counts as.
-fn judge(name: &str, outcome: &Outcome) -> Counts {
+fn judge(name: &str, outcome: &StepResult) -> Counts {
     match outcome {
-        Outcome::Ran { counts, .. } => *counts,
-        Outcome::Skipped(reason) if ALLOWED.contains(&(name, reason.as_str())) => {
+        StepResult::Ran { counts, .. } => *counts,
+        StepResult::Skipped(reason) if ALLOWED.contains(&(name, reason.as_str())) => {
             println!("SKIPPED {name}: {reason}");
             Counts::SKIPPED
         }
-        Outcome::Skipped(reason) => {
+        StepResult::Skipped(reason) => {
             println!("FAIL {name}: skipped for a reason that is not allowed: {reason}");
             Counts::FAILED
         }
-        Outcome::Failed(why) => {
+        StepResult::Failed(why) => {
             println!("FAIL {name}: {why}");
             Counts::FAILED
         }
@@ -335,7 +335,7 @@ fn summary(ended: &[Ended], passed: Duration) -> Counts {
     println!("\n=== all, in {} s", passed.as_secs());
     for step in ended {
         let processor = match &step.outcome {
-            Outcome::Ran { processor, .. } => format!("{:>5} s", processor.as_secs()),
+            StepResult::Ran { processor, .. } => format!("{:>5} s", processor.as_secs()),
             _ => format!("{:>7}", "–"),
         };
         println!(
@@ -347,7 +347,7 @@ fn summary(ended: &[Ended], passed: Duration) -> Counts {
         total += step.counts;
     }
     for step in ended {
-        if let Outcome::Failed(why) = &step.outcome {
+        if let StepResult::Failed(why) = &step.outcome {
             println!("FAIL {}: {why}", step.name);
         }
     }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn only_listed_reasons_let_a_step_be_skipped() {
-        let skipped = |reason: &str| Outcome::Skipped(reason.to_owned());
+        let skipped = |reason: &str| StepResult::Skipped(reason.to_owned());
         assert_eq!(judge(ALLOWED[0].0, &skipped(ALLOWED[0].1)), Counts::SKIPPED);
         assert_eq!(judge("kernel", &skipped("no time")), Counts::FAILED);
     }
@@ -383,7 +383,7 @@ mod tests {
             assert_eq!(end, End::Limit);
             let ended = break_off(running.remove(place), limit).unwrap();
             assert_eq!(ended.counts, Counts::FAILED);
-            assert_eq!(ended.outcome, Outcome::failed("took longer than 1 min"));
+            assert_eq!(ended.outcome, StepResult::failed("took longer than 1 min"));
         }
         // Their output is closed: nothing is left that holds it, else this would not end.
         drop(sender);

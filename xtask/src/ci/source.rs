@@ -39,7 +39,6 @@ pub fn format(arguments: Arguments) -> Result<Counts> {
     shown(workspace::cargo().args(["fmt", "--all", "--check"]))
 }
 
-/// `cargo xtask lints`.
 pub fn lints(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let words = [
@@ -53,7 +52,6 @@ pub fn lints(arguments: Arguments) -> Result<Counts> {
     shown(workspace::cargo().args(words))
 }
 
-/// `cargo xtask documentation`.
 pub fn documentation(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let words = [

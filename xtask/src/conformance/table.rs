@@ -36,7 +36,6 @@ impl Entry {
     }
 }
 
-/// All entries.
 #[derive(Debug)]
 pub struct Table {
     entries: Vec<Entry>,

@@ -31,7 +31,6 @@ use plan::Selection;
 const NAMES: &str =
     "fujita, queue-maps, fairness, clients, polling, many-volumes, changes or adaptive-nagle";
 
-/// `cargo xtask figures`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let name = arguments.next_word();
     let quick = arguments.flag("--quick");

@@ -28,9 +28,9 @@ pub struct Plan {
 /// The measurements of transmit policies that are made.
 #[derive(Default)]
 pub struct Selection {
-    /// This network alone.
+    /// Measures on this network alone.
     pub wire: Option<String>,
-    /// This size alone.
+    /// Measures with this size alone.
     pub size: Option<u32>,
     /// Tunables, sessions and writes instead of the policies by size.
     pub study: bool,

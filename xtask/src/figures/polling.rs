@@ -32,14 +32,12 @@ const QEMU_OPERATIONS: [u32; 2] = [10_000, 100_000];
 enum Client {
     /// `longshore bench`, asleep until an answer comes.
     Sleeping(Protocol),
-    /// `longshore bench --spin`.
     Polling(Protocol),
     IscsiPerf,
     QemuImg,
     SpdkPerf,
 }
 
-/// A load.
 #[derive(Clone, Copy)]
 struct Point {
     client: Client,

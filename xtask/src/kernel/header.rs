@@ -33,9 +33,9 @@ pub struct Header {
 /// One volume in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// `disk0`
+    /// Name of the device, such as `disk0`.
     pub name: String,
-    /// Bytes.
+    /// Size of the device in bytes.
     pub size: u64,
     /// Further options of the command line: `block-size=4096`.
     pub options: Vec<String>,

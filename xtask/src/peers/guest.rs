@@ -26,13 +26,12 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 /// One command of a test, and where its answer goes.
 type Request = (String, Sender<String>);
 
-/// A running guest.
 pub struct TargetGuest {
     /// The open target's two portals, the one with CHAP and the one with mutual CHAP.
     pub lio: [SocketAddr; 4],
     /// The two ports of nvmet.
     pub nvmet: [SocketAddr; 2],
-    /// Takes commands.
+    /// Address that takes commands, one a line.
     pub control: SocketAddr,
     /// How long it took.
     pub started_in: Duration,

@@ -17,7 +17,7 @@ pub struct Program {
     path: PathBuf,
     /// The folder of its package, where Cargo runs it too.
     folder: PathBuf,
-    /// For its environment.
+    /// Environment variables with paths of other programs.
     pub variables: Vec<(&'static str, PathBuf)>,
 }
 

@@ -58,7 +58,7 @@ pub struct Skip {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skips {
     Any,
-    /// Those of [`ALLOWED`].
+    /// The reason is in [`ALLOWED`].
     Listed,
 }
 

@@ -38,7 +38,6 @@ impl Archive {
         self.entry(path, TYPE_LINK | 0o777, to.as_bytes());
     }
 
-    /// Ends the archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.inode = 0;
         self.entry("TRAILER!!!", 0, &[]);

@@ -64,7 +64,7 @@ struct Medium {
 /// What a disk was asked to do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
-    /// Writes without FUA.
+    /// Number of writes without FUA.
     pub writes: u64,
     pub fua_writes: u64,
     pub flushes: u64,

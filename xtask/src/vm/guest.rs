@@ -28,7 +28,7 @@ pub struct Machine<'a> {
     pub forwards: &'a [u16],
     /// Values of QEMU's `-drive`, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
     pub drives: &'a [String],
-    /// MiB.
+    /// Memory of the guest in MiB.
     pub memory: u32,
     /// Each is a thread of QEMU. A host has at most one I/O queue of a kind for each.
     pub processors: u32,

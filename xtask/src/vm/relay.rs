@@ -63,7 +63,6 @@ impl Relay {
         self.shared.state.store(SILENT, Ordering::SeqCst);
     }
 
-    /// Forwards again.
     pub fn restore(&self) {
         self.shared.state.store(FORWARDING, Ordering::SeqCst);
     }

@@ -21,7 +21,7 @@ use longshore_reactor::socket::{TcpInfo, tcp_info};
 use crate::cpu::ProcessClock;
 use crate::load::Load;
 use crate::local::{self, LocalQueue};
-use crate::measure::{BenchError, Place, check, layout, log_out};
+use crate::measure::{BenchError, TestedVolume, check, layout, log_out};
 use crate::medium::{Facts, Local, LocalOptions, Medium};
 use crate::queue::{LoadQueue, Refused};
 use crate::result::PointResult;
@@ -35,7 +35,7 @@ use crate::workload::Region;
 /// A volume that is attached. See the module documentation.
 pub struct Bound {
     /// What it is, and how it was reached.
-    pub place: Place,
+    pub place: TestedVolume,
     facts: Facts,
     way: Way,
 }
@@ -72,7 +72,7 @@ impl Bound {
         match medium {
             Medium::Remote(url) => {
                 let attachment = attach(url, options)?;
-                let place = Place::of(url, &attachment);
+                let place = TestedVolume::of(url, &attachment);
                 let Attachment {
                     info,
                     queues,
@@ -95,7 +95,7 @@ impl Bound {
                 let local = Local::open(path, local_options, writes)?;
                 let engine = local::engine(local_options.engine, 1)?.kind();
                 Ok(Self {
-                    place: Place::of_local(path, &local, engine, local_options),
+                    place: TestedVolume::of_local(path, &local, engine, local_options),
                     facts: local.facts(),
                     way: Way::Local {
                         local,
@@ -254,7 +254,6 @@ impl Bound {
         }
     }
 
-    /// Logs out.
     pub fn close(self) {
         if let Way::Remote {
             queues, control, ..

@@ -44,9 +44,9 @@ const PNG_SAMPLES: u32 = 2;
 /// The format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Vectors.
+    /// SVG: the text stays text.
     Svg,
-    /// Pixels.
+    /// PNG, for pages that take no SVG.
     Png,
 }
 

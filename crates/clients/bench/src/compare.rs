@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::measure::{BenchError, Measured, Place, Subject, measure};
+use crate::measure::{BenchError, Measured, Subject, TestedVolume, measure};
 use crate::result::PointResult;
 use crate::spec::Run;
 use crate::watch::{Interrupt, Watch};
@@ -21,7 +21,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Nothing without values.
+    /// `None` if there are no values.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
@@ -43,11 +43,11 @@ impl Spread {
 /// The figures that are compared. A figure that was not measured each time is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
-    /// Operations per second.
+    /// Operations per second, over the rounds.
     pub iops: Option<Spread>,
     pub bytes_per_second: Option<Spread>,
     pub latency_mean_ns: Option<Spread>,
-    /// Median latency.
+    /// Median latency of an operation, over the rounds.
     pub latency_p50_ns: Option<Spread>,
     /// Latency that 99 % do not exceed.
     pub latency_p99_ns: Option<Spread>,
@@ -101,8 +101,8 @@ impl Figures {
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
     #[serde(flatten)]
-    pub place: Place,
-    /// Over all rounds.
+    pub place: TestedVolume,
+    /// Spread of the figures over all rounds.
     pub figures: Figures,
     /// The first volume's figures divided by this one's; not of the first itself.
     pub ratio: Option<Figures>,
@@ -112,9 +112,7 @@ pub struct Side {
 /// A point on several volumes.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// Direction and order.
     pub rw: String,
-    /// Sizes of operations.
     pub bs: String,
     /// Operations under way on each session.
     pub iodepth: u32,
@@ -134,7 +132,7 @@ pub fn compare(
     interrupt: &Interrupt,
     watch: &mut dyn Watch,
 ) -> Result<(Comparison, Vec<Measured>), BenchError> {
-    let mut sides: Vec<(Option<Place>, Vec<PointResult>)> =
+    let mut sides: Vec<(Option<TestedVolume>, Vec<PointResult>)> =
         vec![(None, Vec::new()); subjects.len()];
     let mut bad = Vec::new();
     'rounds: for round in 0..rounds {
@@ -158,9 +156,9 @@ pub fn compare(
     Ok((put_together(run, sides), bad))
 }
 
-fn put_together(run: &Run, sides: Vec<(Option<Place>, Vec<PointResult>)>) -> Comparison {
+fn put_together(run: &Run, sides: Vec<(Option<TestedVolume>, Vec<PointResult>)>) -> Comparison {
     let first = sides[0].1.clone();
-    let of_side = |(number, (place, rounds)): (usize, (Option<Place>, Vec<PointResult>))| {
+    let of_side = |(number, (place, rounds)): (usize, (Option<TestedVolume>, Vec<PointResult>))| {
         Some(Side {
             place: place?,
             figures: Figures::of(&rounds),

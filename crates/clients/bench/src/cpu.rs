@@ -60,9 +60,9 @@ impl ProcessClock {
 /// What a process has spent on processors in itself and in the kernel, in ticks of the kernel's accounting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticks {
-    /// In itself.
+    /// Ticks in user mode, that is in the program.
     pub user: u64,
-    /// In the kernel.
+    /// Ticks in the kernel, for system calls.
     pub system: u64,
 }
 

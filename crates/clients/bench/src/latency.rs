@@ -20,7 +20,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -49,7 +48,6 @@ impl Recorder {
         }
     }
 
-    /// Starts anew.
     pub fn forget(&mut self) {
         self.pending = 0;
         self.histogram.reset();
@@ -83,7 +81,6 @@ pub fn empty() -> Histogram<u64> {
 /// What is told of a histogram, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Arithmetic mean.
     pub mean: f64,
     pub min: u64,
     /// Half took no longer.

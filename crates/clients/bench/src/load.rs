@@ -39,7 +39,7 @@ pub struct Load<'a> {
     pub region: Region,
     /// Most blocks of one command.
     pub max_transfer: u32,
-    /// Stamps and checks.
+    /// Stamps what is written and checks what is read.
     pub verifier: Option<Arc<Verifier>>,
     /// What the region holds, for writes that change nothing.
     pub content: Option<Arc<Buffer>>,

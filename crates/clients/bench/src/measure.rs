@@ -41,17 +41,16 @@ pub struct Subject {
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
     #[serde(skip)]
-    pub place: Place,
+    pub place: TestedVolume,
     #[serde(flatten)]
     pub result: PointResult,
 }
 
 /// The volume that was measured, and how it was reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct TestedVolume {
     /// Its URL, without the password, or its path.
     pub url: String,
-    /// Over what.
     pub protocol: Way,
     /// The address that was connected; none of local storage.
     pub portal: Option<String>,
@@ -79,7 +78,6 @@ pub enum BenchError {
         "files and devices use one thread for each session; remove --threads, or use --sessions {0}"
     )]
     LocalThreads(u16),
-    /// Threads and queues.
     #[error(transparent)]
     Threads(#[from] TooManyThreads),
     /// The process to measure.
@@ -170,7 +168,7 @@ struct Watched<'a> {
     watch: &'a mut dyn Watch,
 }
 
-impl Place {
+impl TestedVolume {
     pub(crate) fn of_local(
         path: &Path,
         local: &Local,
@@ -201,7 +199,7 @@ fn measure_remote(run: &Run, url: &Url, mut watched: Watched<'_>) -> Result<Meas
     let attachment = attach(url, &options)?;
     let facts = Facts::from(&attachment.info);
     let checked = check(run, facts);
-    let place = Place::of(url, &attachment);
+    let place = TestedVolume::of(url, &attachment);
     let Attachment {
         queues,
         maps,
@@ -263,7 +261,7 @@ fn measure_local(
     let depth = usize::try_from(layout.depth.max(READ_BACK_DEPTH)).expect("a small number");
     // Better to learn here than in each thread that there can be none.
     let engine = local::engine(options.engine, depth)?.kind();
-    let place = Place::of_local(path, &local, engine, options);
+    let place = TestedVolume::of_local(path, &local, engine, options);
     let queue = |_| LocalQueue::new(&local.volume, options.engine, depth);
     let queues = (0..run.maps.total()).map(queue).collect();
     let load = Load {
@@ -291,7 +289,7 @@ impl Watched<'_> {
     }
 }
 
-impl Place {
+impl TestedVolume {
     pub(crate) fn of(url: &Url, attachment: &Attachment) -> Self {
         let Attachment {
             info,

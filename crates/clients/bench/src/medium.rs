@@ -68,9 +68,7 @@ pub struct LocalOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// SCSI over TCP.
     Iscsi,
-    /// NVMe over TCP.
     NvmeTcp,
     /// Through the file system of this machine.
     File,
@@ -122,14 +120,14 @@ impl From<&VolumeInfo> for Facts {
 /// Why a file or device cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// There is nothing.
+    /// The path does not exist.
     #[error("{}: no such file or device; correct the path, or create a file: truncate --size=1G {}",
         .0.display(), .0.display())]
     NotFound(PathBuf),
     /// Neither file nor block device.
     #[error("{}: only regular files, block devices and URLs can be measured", .0.display())]
     Kind(PathBuf),
-    /// Not whole blocks.
+    /// The size of the file is no multiple of the block size.
     #[error("{}: has {size} bytes; use a file of whole blocks of {block_size}, and at least one: \
              truncate --size={next} {}", path.display(), path.display())]
     Uneven {

@@ -12,9 +12,9 @@
 /// Limits of all streams together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Operations per second.
+    /// Operations per second, of all streams together.
     pub operations: Option<u64>,
-    /// Bytes per second.
+    /// Bytes per second, of all streams together.
     pub bytes: Option<u64>,
 }
 

@@ -34,7 +34,7 @@ pub struct Sweep {
 pub struct Volume {
     /// Its URL or path.
     pub name: String,
-    /// In any order.
+    /// Points of the sweep, in any order.
     pub points: Vec<PointResult>,
 }
 

@@ -37,7 +37,6 @@ impl Terminal {
         self.last = None;
     }
 
-    /// Removes the line.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

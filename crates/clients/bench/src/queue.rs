@@ -45,7 +45,7 @@ pub trait LoadQueue: Send {
 /// An operation that was not taken.
 #[derive(Debug)]
 pub enum Refused {
-    /// No room now.
+    /// No slot is free; the memory comes back.
     Busy(Data),
     /// It can never be done.
     Failed(Data, Failure),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::compare::{Comparison, Figures, Spread};
 use crate::latency::Latency;
-use crate::measure::{Measured, Place};
+use crate::measure::{Measured, TestedVolume};
 use crate::result::{DirectionResult, PointResult};
 
 mod table;
@@ -30,7 +30,7 @@ pub struct Report {
 struct Head<'a> {
     version: u32,
     #[serde(flatten)]
-    place: Option<&'a Place>,
+    place: Option<&'a TestedVolume>,
     seed: u64,
 }
 
@@ -362,7 +362,7 @@ const CSV_HEAD: [&str; 23] = [
     "interrupted",
 ];
 
-fn csv_line(place: &Place, result: &PointResult, part: &Part<'_>) -> String {
+fn csv_line(place: &TestedVolume, result: &PointResult, part: &Part<'_>) -> String {
     let latency = part.latency.map_or_else(
         || [const { String::new() }; 6],
         |l| {

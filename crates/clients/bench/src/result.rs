@@ -15,7 +15,6 @@ use crate::verify::Fault;
 pub struct PointResult {
     /// Direction and order; of several jobs, their names.
     pub rw: String,
-    /// Sizes of operations.
     pub bs: String,
     /// Operations under way on each session; of several jobs, of all together.
     pub iodepth: u32,
@@ -27,7 +26,7 @@ pub struct PointResult {
     pub elapsed_s: f64,
     /// Operations that ended well.
     pub operations: u64,
-    /// Operations per second.
+    /// Operations per second, mean over the measurement.
     pub iops: f64,
     pub bytes_per_second: f64,
     /// Latency: from submission, or, with a rate limit, from when an operation was due.
@@ -71,7 +70,7 @@ pub struct PointResult {
 pub struct DirectionResult {
     /// Operations that ended well.
     pub operations: u64,
-    /// Operations per second.
+    /// Operations per second, mean over the measurement.
     pub iops: f64,
     pub bytes_per_second: f64,
     pub latency_ns: Option<Latency>,
@@ -81,15 +80,13 @@ pub struct DirectionResult {
 #[derive(Debug, Clone, Serialize)]
 pub struct JobResult {
     pub name: String,
-    /// Direction and order.
     pub rw: String,
-    /// Sizes of operations.
     pub bs: String,
     /// Operations under way on each stream.
     pub iodepth: u32,
-    /// Streams.
+    /// Streams that ran side by side.
     pub numjobs: u16,
-    /// Both directions.
+    /// Reads and writes together.
     #[serde(flatten)]
     pub total: DirectionResult,
     /// Reads alone, where there were both.

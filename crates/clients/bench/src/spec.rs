@@ -15,7 +15,7 @@ use crate::workload::{BlockSizes, Pattern, WorkloadError};
 pub struct Job {
     /// What it is called; empty where there is only one.
     pub name: String,
-    /// Direction and order.
+    /// Direction and order of the operations, such as `randread`.
     pub pattern: Pattern,
     /// Share of reads where there are both, in percent.
     pub read_percent: u32,
@@ -44,7 +44,6 @@ pub struct Length {
 /// Whether contents are checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// No.
     #[default]
     Off,
     /// Writes are stamped, reads checked, and at the end all that was written is read again.
@@ -56,9 +55,9 @@ pub enum Verify {
 /// Everything about a run but its place.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// At least one.
+    /// Never empty: at least one job.
     pub jobs: Vec<Job>,
-    /// Queues, by kind.
+    /// Number of queues of each kind.
     pub maps: QueueMaps,
     /// Threads; `None`: as many as there are processors, up to the number of queues.
     pub threads: Option<u16>,
@@ -116,7 +115,6 @@ pub enum SpecError {
         "`{0}` is not a queue depth; use 1 to 65535, or a range of powers of two such as 1..256"
     )]
     Depth(String),
-    /// Not a map.
     #[error("`{0}` is not a queue map; write for example default=1,read=2,poll=1")]
     Maps(String),
     /// Part of a job.

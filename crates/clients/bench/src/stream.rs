@@ -216,7 +216,6 @@ impl Stream {
     }
 }
 
-/// An operation's place.
 #[derive(Debug)]
 pub struct Slot {
     pub stream: usize,
@@ -236,7 +235,6 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Without an operation.
     #[must_use]
     pub fn empty(stream: usize, buffer: Option<Buffer>) -> Self {
         Self {

@@ -23,12 +23,11 @@ const CONTROL_PERIOD: Duration = Duration::from_secs(1);
 
 /// Who looks after a load.
 pub struct Supervisor<'a> {
-    /// Keep-alive and news.
+    /// Keep-alive and news of the peer, where there is a connection.
     pub control: Option<&'a mut Control>,
     pub server: Option<ProcessClock>,
     /// Ends the load early.
     pub interrupt: &'a Interrupt,
-    /// Looks on.
     pub watch: &'a mut dyn Watch,
     pub read_back: bool,
 }

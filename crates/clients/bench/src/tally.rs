@@ -51,7 +51,6 @@ impl JobTally {
         }
     }
 
-    /// Starts anew.
     pub fn forget(&mut self) {
         for direction in [&mut self.read, &mut self.write] {
             direction.operations = 0;
@@ -89,7 +88,6 @@ pub struct DirectionSum {
 }
 
 impl DirectionSum {
-    /// Nothing.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -100,7 +98,6 @@ impl DirectionSum {
         }
     }
 
-    /// Adds another's.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.bytes += other.bytes;
@@ -117,7 +114,6 @@ pub struct JobSum {
 }
 
 impl JobSum {
-    /// Nothing.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -126,13 +122,11 @@ impl JobSum {
         }
     }
 
-    /// Adds another's.
     pub fn add(&mut self, other: &Self) {
         self.read.add(&other.read);
         self.write.add(&other.write);
     }
 
-    /// Both directions.
     #[must_use]
     pub fn total(&self) -> DirectionSum {
         let mut total = self.read.clone();
@@ -163,7 +157,6 @@ impl Errors {
         *self.counts.entry(kind).or_default() += count;
     }
 
-    /// Adds another's.
     pub fn merge(&mut self, other: Self) {
         for (kind, count) in other.counts {
             self.add(kind, count);
@@ -177,7 +170,6 @@ impl Errors {
             .map(|(kind, count)| (kind.as_str(), *count))
     }
 
-    /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()

@@ -5,13 +5,10 @@ use std::time::Duration;
 /// A text that is no quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Not a size.
     #[error("`{0}` is not a size; write for example 512, 4k, 64KiB or 1m (powers of 1024)")]
     Size(String),
-    /// Not a duration.
     #[error("`{0}` is not a duration; write for example 500ms, 10s, 2m or 1h")]
     Duration(String),
-    /// Not a rate.
     #[error("`{0}` is not a rate; write for example 5000 or 20k (operations per second)")]
     Rate(String),
 }

@@ -24,9 +24,9 @@ impl Interrupt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Load, not measured.
+    /// The load runs, and nothing is counted.
     WarmUp,
-    /// Load, measured.
+    /// The load runs, and everything is counted.
     Measure,
     /// What was written is read again.
     ReadBack,

@@ -77,7 +77,7 @@ pub struct Settings {
     pub measure_from_ns: u64,
     /// When it ends, unless the streams end before.
     pub end_ns: u64,
-    /// Never sleeps.
+    /// Polls instead of sleeping.
     pub spin: bool,
     /// Read data is dropped instead of being put into memory.
     pub discard: bool,
@@ -89,7 +89,7 @@ pub struct Settings {
     pub content: Arc<Buffer>,
     /// The content is that of this region, and a write holds what belongs to its place.
     pub content_of: Option<Region>,
-    /// Stamps and checks.
+    /// Stamps what is written and checks what is read.
     pub verifier: Option<Arc<Verifier>>,
     /// How many jobs there are.
     pub jobs: usize,
@@ -107,7 +107,7 @@ pub struct Report {
     pub errors: Errors,
     /// Blocks that did not hold what they should, the first ones.
     pub faults: Vec<Fault>,
-    /// All of them.
+    /// Number of all faults; the list above is bounded.
     pub fault_count: u64,
     /// Blocks that did, and those of which nothing was expected.
     pub checked: (u64, u64),
@@ -147,7 +147,6 @@ pub struct Worker<Q> {
 }
 
 impl<Q: LoadQueue> Worker<Q> {
-    /// Ready to run.
     pub fn new(
         number: usize,
         shared: Arc<Shared>,

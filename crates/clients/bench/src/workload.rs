@@ -39,9 +39,7 @@ pub enum Order {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the volume.
     Read,
-    /// To the volume.
     Write,
     /// Both, as a share decides.
     Both,
@@ -121,7 +119,6 @@ impl BlockSizes {
         self.sizes().max().expect("there is one at least")
     }
 
-    /// All of them.
     pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
         self.shares.iter().map(|(size, _)| *size)
     }
@@ -227,7 +224,7 @@ pub struct Step {
 pub struct Region {
     pub lba: u64,
     pub blocks: u64,
-    /// Bytes of each.
+    /// Bytes of each operation.
     pub block_size: u32,
 }
 
@@ -245,7 +242,7 @@ impl Region {
     }
 }
 
-/// Chooses operations; endless.
+/// Chooses the next operation, without end.
 #[derive(Debug)]
 pub struct Generator {
     pattern: Pattern,

@@ -10,11 +10,11 @@ use serde::{Serialize, Serializer};
 /// A volume, as it is printed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Info {
-    /// Without secrets.
+    /// The URL without passwords.
     pub url: String,
     /// The address that was connected.
     pub portal: String,
-    /// Bytes it holds.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
     /// Geometry, limits and names.
     #[serde(flatten)]

@@ -8,7 +8,7 @@ use longshore_volume::{Volume, WriteCache};
 /// One end of a copy.
 pub(crate) struct Side {
     pub(crate) volume: Arc<dyn Volume>,
-    /// For messages.
+    /// Name in messages, without passwords.
     pub(crate) name: String,
     /// How it is reached, where that is over a network.
     pub(crate) link: Option<Box<dyn Link>>,

@@ -36,7 +36,7 @@ struct Load {
 }
 
 impl Load {
-    /// Some block (xorshift).
+    /// The next random block, by xorshift.
     fn next_lba(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

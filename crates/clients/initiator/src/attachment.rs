@@ -34,9 +34,9 @@ pub struct Attachment {
     reason = "there is one of them for a path, and it is not moved about"
 )]
 pub enum Control {
-    /// Of iSCSI sessions.
+    /// Opens a session for each question; keep-alive and news are matters of the queues.
     Iscsi(iscsi::Control),
-    /// An admin queue.
+    /// The connection of the admin queue, with the asynchronous events of the controller.
     NvmeTcp(nvme::Control),
 }
 

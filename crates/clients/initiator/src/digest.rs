@@ -10,7 +10,7 @@ pub enum DigestWish {
     Off,
     /// If the peer has it.
     Ask,
-    /// Attaching fails without.
+    /// The peer must have it: attaching fails with [`Error::NotGranted`](crate::error::Error::NotGranted) otherwise.
     Require,
 }
 

@@ -28,20 +28,20 @@ pub enum Error {
         "{portal}: cannot find the address of this host: {source}; check the name, or use an address"
     )]
     Resolve {
-        /// Where to.
+        /// The name of the URL that has no address.
         portal: HostPort,
         /// What the resolver said.
         source: Arc<io::Error>,
     },
-    /// No TCP connection.
+    /// The kernel refused or gave up the TCP connection.
     #[error(
         "{portal}: cannot connect{}: {source}; check that the server runs there and that no \
          firewall blocks it", Elsewhere { portal, address }
     )]
     Connect {
-        /// Where to.
+        /// Portal of the URL or of the discovery.
         portal: HostPort,
-        /// Its address.
+        /// The address that was tried last; a name can have several.
         address: SocketAddr,
         /// What the kernel said.
         source: Arc<io::Error>,
@@ -49,11 +49,11 @@ pub enum Error {
     /// No answer in time.
     #[error("{portal}: no answer to {step} within {} s; check that it speaks the protocol of the URL, or allow more time", .after.as_secs_f32())]
     TimedOut {
-        /// Where to.
+        /// Portal whose answer did not come.
         portal: HostPort,
         /// What was waited for: "login", "Connect", …
         step: &'static str,
-        /// For how long.
+        /// The time-out of the step, from its start.
         after: Duration,
     },
     /// The server understands the other protocol.
@@ -62,7 +62,7 @@ pub enum Error {
         Form { protocol: *.spoken, portal }
     )]
     OtherProtocol {
-        /// Where to.
+        /// Portal with a server of the other protocol.
         portal: HostPort,
         /// That of the URL.
         asked: Protocol,
@@ -72,19 +72,19 @@ pub enum Error {
     /// The connection ended while it was set up, or during a command on the control path.
     #[error("{portal}: the connection was lost during {step}: {lost}")]
     Lost {
-        /// Where to.
+        /// Portal whose connection ended.
         portal: HostPort,
-        /// During what.
+        /// The exchange that had no answer yet: "login", "Connect", …
         step: &'static str,
-        /// How.
+        /// The end of the connection, as this side saw it.
         lost: Lost,
     },
     /// The peer refuses us: login status, Connect status.
     #[error("{portal}: {step} was refused: {reason}; {advice}")]
     Refused {
-        /// Where to.
+        /// Portal of the server that refused.
         portal: HostPort,
-        /// What was refused.
+        /// The exchange that was refused: "login", "Connect", …
         step: &'static str,
         /// What the peer says, in the standard's words.
         reason: String,
@@ -94,7 +94,7 @@ pub enum Error {
     /// Names or secrets do not match, on either side.
     #[error("{portal}: authentication failed: {reason}; {advice}")]
     Authentication {
-        /// Where to.
+        /// Portal where authentication was tried.
         portal: HostPort,
         /// What went wrong. No secrets.
         reason: String,
@@ -104,7 +104,7 @@ pub enum Error {
     /// There is no such target, LUN, subsystem or namespace.
     #[error("{portal}: there is no {wanted}{}", Available(.available))]
     NotFound {
-        /// Where to.
+        /// Portal of the server, which answers for other names.
         portal: HostPort,
         /// What the URL names, for example `LUN 3`.
         wanted: String,
@@ -114,7 +114,7 @@ pub enum Error {
     /// What was required is not granted: a digest, mutual authentication, a number of queues.
     #[error("{portal}: the server does not grant {what}; {advice}")]
     NotGranted {
-        /// Where to.
+        /// Portal of the server that does not grant it.
         portal: HostPort,
         /// What was asked for.
         what: String,
@@ -124,29 +124,29 @@ pub enum Error {
     /// The peer broke a rule.
     #[error("{portal}: the server broke a rule during {step}: {reason}")]
     Protocol {
-        /// Where to.
+        /// Portal of the server at fault.
         portal: HostPort,
-        /// During what.
+        /// The exchange in which it did: "login", "Identify", …
         step: &'static str,
-        /// Which rule.
+        /// The broken rule, in the standard's words.
         reason: String,
     },
     /// A command of the control path failed.
     #[error("{portal}: {step} failed: {failure}")]
     Command {
-        /// Where to.
+        /// Portal to which the command went.
         portal: HostPort,
-        /// Which command.
+        /// Name of the command in its standard.
         step: &'static str,
-        /// How.
+        /// The status of the command, or its loss.
         failure: Failure,
     },
     /// The volume is nothing we can use: no disk, a block size of odd length, metadata in the data.
     #[error("{portal}: the volume cannot be used: {reason}")]
     Unusable {
-        /// Where to.
+        /// Portal that leads to the volume.
         portal: HostPort,
-        /// Why.
+        /// The property of the volume that rules it out.
         reason: String,
     },
     /// Several portals, and none works.
@@ -158,7 +158,7 @@ pub enum Error {
     /// The system gives no random numbers, sockets or the like.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The system call, or the resource that was asked for.
         what: &'static str,
         /// What the kernel said.
         source: Arc<io::Error>,

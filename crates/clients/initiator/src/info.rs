@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Protocol {
     /// SCSI over TCP (RFC 7143).
     Iscsi,
-    /// NVMe over TCP.
+    /// NVMe over TCP (NVMe/TCP transport 1.0a).
     NvmeTcp,
 }
 
@@ -28,11 +28,11 @@ pub struct VolumeInfo {
     pub protocol: Protocol,
     /// Bytes of a logical block.
     pub block_size: u32,
-    /// Logical blocks.
+    /// Number of logical blocks; the last LBA is one less.
     pub block_count: u64,
     /// Bytes of a physical block: what the medium writes at once.
     pub physical_block_size: u32,
-    /// Writes are refused.
+    /// The medium or its export is write protected.
     pub read_only: bool,
     /// There is a volatile write cache, so that only a flush or FUA brings writes to the medium.
     pub write_cache: bool,
@@ -58,13 +58,13 @@ pub struct VolumeInfo {
     pub max_unmap_blocks: Option<u64>,
     /// Most blocks of one write of zeroes.
     pub max_write_zeroes_blocks: Option<u64>,
-    /// Who made it.
+    /// T10 VENDOR IDENTIFICATION of the device; `NVMe` over NVMe.
     pub vendor: String,
-    /// What it is.
+    /// Product of the device: PRODUCT IDENTIFICATION, or MN over NVMe.
     pub product: String,
-    /// Of the product.
+    /// PRODUCT REVISION LEVEL, or the firmware revision (FR) over NVMe.
     pub revision: String,
-    /// Of this one.
+    /// Unit serial number (VPD page 80h), or SN over NVMe.
     pub serial: String,
     /// Worldwide names: the same on every path to it.
     pub identifiers: Vec<Identifier>,
@@ -106,7 +106,7 @@ pub struct Identifier {
 /// All that `longshore info` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
-    /// The volume.
+    /// Geometry, abilities and names of the volume.
     pub info: VolumeInfo,
     /// Parameters of the connection, by their standard's names, in the order to print.
     pub negotiated: Vec<(String, String)>,
@@ -117,20 +117,20 @@ pub struct Description {
 /// Persistent reservations of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReservationReport {
-    /// Counts changes.
+    /// PRGENERATION or GEN: rises with each change of registrations.
     pub generation: u32,
     /// The reservation's type; `None`: nobody holds one.
     pub kind: Option<String>,
     /// The holder: its key, or name.
     pub holder: Option<String>,
-    /// Who is registered.
+    /// All registrants, in the order of the report.
     pub registrations: Vec<Registration>,
 }
 
-/// One registrant.
+/// One registrant: an I_T nexus or a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Registration {
-    /// Its reservation key.
+    /// Its reservation key; 0 is never registered.
     pub key: u64,
     /// Who it is, as far as the peer tells.
     pub registrant: String,
@@ -152,7 +152,7 @@ pub enum Notice {
     /// The peer is about to drop the connection; it may be connected again after the first, and must be
     /// before the second duration.
     ConnectionEnding {
-        /// Not before.
+        /// From now on; no new connection before that (Time2Wait).
         wait: std::time::Duration,
         /// Tasks are kept until then.
         retain: std::time::Duration,
@@ -165,7 +165,7 @@ pub enum Notice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessState {
-    /// The best way.
+    /// Full service at full speed; every path without ALUA or ANA is one.
     #[default]
     Optimized,
     /// Works, at a cost.

@@ -13,11 +13,11 @@ use crate::error::Failure;
 /// Which queue an operation goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperationKind {
-    /// Brings data.
+    /// Data comes from the peer: read.
     Read,
-    /// Takes data along.
+    /// Data goes to the peer: write, compare and write.
     Write,
-    /// Neither.
+    /// No data of the caller moves: flush, unmap, write zeroes and others.
     Other,
 }
 
@@ -46,7 +46,7 @@ pub enum Data {
     None,
     /// Read into, or written from, `start` on.
     Buffer {
-        /// The memory.
+        /// Memory that the operation owns until it completes.
         buffer: Buffer,
         /// Index of the first byte.
         start: usize,
@@ -55,7 +55,7 @@ pub enum Data {
     Discard,
     /// For writes: a buffer that many operations share.
     Shared {
-        /// The memory.
+        /// Memory that nobody writes to before all owners have dropped it.
         buffer: Arc<Buffer>,
         /// Index of the first byte.
         start: usize,
@@ -110,9 +110,9 @@ impl Data {
 pub struct Completion {
     /// As it was submitted with.
     pub tag: u64,
-    /// How it ended.
+    /// The reply to the operation, or the failure and what may help.
     pub result: Result<Reply, Failure>,
-    /// Its memory.
+    /// The memory that came with it. After a failed read its content is undefined.
     pub data: Data,
 }
 

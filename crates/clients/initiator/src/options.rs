@@ -19,7 +19,7 @@ use crate::volume::VolumeOptions;
 pub struct Options {
     /// InitiatorName; `None`: one made of the machine's name.
     pub initiator_name: Option<IscsiName>,
-    /// InitiatorAlias.
+    /// InitiatorAlias: a text that targets may show (RFC 7143 §13.7).
     pub initiator_alias: Option<String>,
     /// HOSTNQN; `None`: one made of the host identifier.
     pub host_nqn: Option<Nqn>,
@@ -33,19 +33,19 @@ pub struct Options {
     pub header_digest: DigestWish,
     /// A CRC32C over all data.
     pub data_digest: DigestWish,
-    /// Of iSCSI.
+    /// Parameters that only an iSCSI session negotiates.
     pub iscsi: IscsiOptions,
-    /// Of NVMe/TCP.
+    /// Parameters of NVMe/TCP connections and queues.
     pub nvme: NvmeOptions,
     /// How many queues there are to be.
     pub queues: QueueMaps,
     /// Operations that a queue takes at a time.
     pub depth: u16,
-    /// How bytes move.
+    /// How bytes get to the socket and from it.
     pub paths: TransferPaths,
     /// How long things may take.
     pub timeouts: Timeouts,
-    /// Of [`RemoteVolume`](crate::volume::RemoteVolume).
+    /// Choices of a [`RemoteVolume`](crate::volume::RemoteVolume): paths, drivers, resubmissions.
     pub volume: VolumeOptions,
 }
 
@@ -195,7 +195,7 @@ impl Default for QueueMaps {
 }
 
 impl QueueMaps {
-    /// Only default queues.
+    /// The same queues for reads, writes and polled operations.
     #[must_use]
     pub const fn plain(queues: u16) -> Self {
         Self {
@@ -205,7 +205,7 @@ impl QueueMaps {
         }
     }
 
-    /// All queues.
+    /// Number of queues, so of connections, in all maps.
     #[must_use]
     pub fn total(self) -> usize {
         usize::from(self.default) + usize::from(self.read) + usize::from(self.poll)
@@ -284,7 +284,7 @@ pub struct TransferPaths {
     pub socket_priority: Option<u32>,
     /// Sizes of the socket's buffers; `None` leaves them to the kernel, which adapts them.
     pub socket_send_bytes: Option<usize>,
-    /// See [`Self::socket_send_bytes`].
+    /// The same of SO_RCVBUF; see [`Self::socket_send_bytes`].
     pub socket_receive_bytes: Option<usize>,
 }
 
@@ -308,7 +308,7 @@ impl Default for TransferPaths {
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A TCP connection.
+    /// From the first SYN to an established TCP connection, for each address.
     pub connect: Duration,
     /// From there to a usable queue: login, or ICReq and Connect. Also one command of the control path.
     pub login: Duration,

@@ -49,7 +49,6 @@ pub const LUN_MAX: u16 = 0x3fff;
 /// Portals that one URL may name.
 pub const PORTALS_MAX: usize = 16;
 
-/// Longest URL.
 const LENGTH_MAX: usize = 4096;
 
 /// The name of a remote volume. See the module documentation.
@@ -74,7 +73,7 @@ pub struct IscsiUrl {
     pub target_password: Option<Secret>,
     /// Where it can be reached; at least one.
     pub portals: Vec<HostPort>,
-    /// TargetName.
+    /// TargetName: an IQN, EUI or NAA name.
     pub target: IscsiName,
     /// The logical unit's number.
     pub lun: u16,
@@ -87,9 +86,9 @@ pub struct IscsiUrl {
 pub struct NvmeUrl {
     /// Where it can be reached; at least one.
     pub portals: Vec<HostPort>,
-    /// SUBNQN.
+    /// SUBNQN of the subsystem with the namespace.
     pub subsystem: Nqn,
-    /// NSID.
+    /// NSID, from 1 to FFFFFFFEh.
     pub namespace: u32,
     /// What the URL says of digests, and nothing else.
     pub digests: DigestWishes,
@@ -98,16 +97,16 @@ pub struct NvmeUrl {
 /// What a URL says of digests; where it says nothing, options decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DigestWishes {
-    /// Over headers.
+    /// CRC32C over headers; `None`: the URL says nothing.
     pub header: Option<DigestWish>,
-    /// Over data.
+    /// CRC32C over data; `None`: the URL says nothing.
     pub data: Option<DigestWish>,
 }
 
 /// Why a text is no URL of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UrlError {
-    /// Neither protocol.
+    /// The scheme is neither `iscsi` nor `nvme+tcp`.
     #[error(
         "a volume's URL is iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID; this one starts with neither iscsi:// nor nvme+tcp://"
     )]
@@ -120,37 +119,37 @@ pub enum UrlError {
     Form {
         /// What it should look like.
         form: &'static str,
-        /// What is wrong.
+        /// The part that is missing or too much.
         problem: &'static str,
     },
     /// The host or port.
     #[error("host {text:?}: {source}")]
     Host {
-        /// As written.
+        /// Host and port as written.
         text: String,
-        /// What is wrong.
+        /// The rule for hosts that it breaks.
         source: HostPortError,
     },
-    /// The iSCSI name.
+    /// The target is no iSCSI name.
     #[error("target {text:?}: {source}")]
     Target {
-        /// As written.
+        /// The name as written, after decoding.
         text: String,
-        /// What is wrong.
+        /// The rule for names that it breaks (RFC 7143 §4.2.7).
         source: NameError,
     },
-    /// The NVMe name.
+    /// The subsystem is no NQN.
     #[error("subsystem {text:?}: {source}")]
     Subsystem {
-        /// As written.
+        /// The name as written, after decoding.
         text: String,
-        /// What is wrong.
+        /// The rule for NQNs that it breaks (NVMe base §4.5).
         source: NqnError,
     },
-    /// The LUN.
+    /// The LUN is no number, or out of range.
     #[error("LUN {0:?}: use a number from 0 to {LUN_MAX}")]
     Lun(String),
-    /// The namespace.
+    /// The NSID is no number, or a reserved one (0, FFFFFFFFh).
     #[error("namespace {0:?}: use a number from 1 to 4294967294")]
     Namespace(String),
     /// Not UTF-8 after decoding.
@@ -159,17 +158,17 @@ pub enum UrlError {
     /// A query parameter that nobody knows. Its value is not repeated: it may be a secret.
     #[error("unknown parameter {name:?}; use {known}")]
     Parameter {
-        /// As written.
+        /// The unknown name, as written.
         name: String,
-        /// Those there are.
+        /// All parameters of the protocol, for the message.
         known: &'static str,
     },
     /// A query parameter with a wrong value.
     #[error("{name}={value:?}: use {choices}")]
     Value {
-        /// The parameter.
+        /// Name of the parameter at fault.
         name: &'static str,
-        /// As written.
+        /// Its value, as written.
         value: String,
         /// What it may be.
         choices: &'static str,
@@ -177,7 +176,7 @@ pub enum UrlError {
     /// A parameter that stands twice, or a password without a user.
     #[error("{0}")]
     Combination(&'static str),
-    /// Too many portals.
+    /// More portals than a volume can have paths.
     #[error("the URL has more than {PORTALS_MAX} portals; remove some")]
     Portals,
 }
@@ -383,7 +382,6 @@ fn parse_nvme(text: &str) -> Result<NvmeUrl, UrlError> {
 
 type Credentials = (Option<String>, Option<Secret>);
 
-/// `USER[%PASSWORD]`.
 fn parse_user_info(text: &str) -> Result<Credentials, UrlError> {
     let (user, password) = match text.split_once('%') {
         Some((user, password)) => (user, Some(password)),

@@ -10,7 +10,7 @@ use crate::error::RemoteError;
 use crate::name::{ISCSI, NVME_TCP};
 use crate::{RemoteBackend, RemoteSpec};
 
-/// Adds both backends.
+/// Registers the backends `iscsi` and `nvme-tcp`.
 pub fn register(backends: &mut Backends) {
     for name in [ISCSI, NVME_TCP] {
         backends.register(Box::new(Remote(name)));

@@ -13,25 +13,17 @@ use crate::name::{NVME_TCP, backend_of_url};
 pub enum RemoteError {
     /// No URL was given.
     #[error("volume {name}: backend={backend} needs url=…, for example url={}", example_url(*.backend))]
-    UrlMissing {
-        /// Volume.
-        name: String,
-        backend: BackendName,
-    },
+    UrlMissing { name: String, backend: BackendName },
     /// The URL is one of another protocol.
     #[error("volume {name}: {url} is not for backend={backend}; use backend={}", backend_of_url(.url))]
     UrlOfOther {
-        /// Volume.
         name: String,
         backend: BackendName,
         url: Box<Url>,
     },
     /// A remote volume has a size already.
     #[error("volume {name}: a remote volume has its own size; leave size out")]
-    Size {
-        /// Volume.
-        name: String,
-    },
+    Size { name: String },
     /// The system has no memory for the volume.
     #[error("volume {name}: out of memory")]
     OutOfMemory {
@@ -41,10 +33,9 @@ pub enum RemoteError {
     /// A number of queues, or their depth, that makes no sense.
     #[error("volume {name}: {option}={found} is out of range; it is 1 to {most}")]
     Range {
-        /// Volume.
         name: String,
         option: &'static str,
-        /// As asked for.
+        /// Value that was asked for.
         found: u16,
         /// The most that it can be.
         most: u16,
@@ -52,7 +43,6 @@ pub enum RemoteError {
     /// The file with the secret cannot be used.
     #[error("volume {name}: cannot read the secret file {}: {source}", path.display())]
     SecretFile {
-        /// Volume.
         name: String,
         path: PathBuf,
         /// What is wrong with it.
@@ -61,10 +51,9 @@ pub enum RemoteError {
     /// A secret of no use.
     #[error("volume {name}: the secret in {} has {length} bytes; it is 1 to 255", path.display())]
     SecretLength {
-        /// Volume.
         name: String,
         path: PathBuf,
-        /// Bytes found.
+        /// Bytes that the secret has.
         length: usize,
     },
     /// The URL names no user for the secret, or has a password already.
@@ -72,24 +61,16 @@ pub enum RemoteError {
         "volume {name}: secret-file goes with a URL that names a user and no password: \
          url=iscsi://USER@HOST/IQN/LUN"
     )]
-    SecretForNobody {
-        /// Volume.
-        name: String,
-    },
+    SecretForNobody { name: String },
     /// Half of an account.
     #[error(
         "volume {name}: {url} names a user and no password; give secret-file=…, or \
          LIBISCSI_CHAP_PASSWORD in the environment"
     )]
-    SecretMissing {
-        /// Volume.
-        name: String,
-        url: Box<Url>,
-    },
+    SecretMissing { name: String, url: Box<Url> },
     /// The remote volume cannot be reached or used.
     #[error("volume {name}: {url}: {source}")]
     Attach {
-        /// Volume.
         name: String,
         /// Where it should be. Prints without its password.
         url: Box<Url>,
@@ -102,7 +83,6 @@ pub enum RemoteError {
         block_size_advice(*.found, *.asked)
     )]
     BlockSize {
-        /// Volume.
         name: String,
         url: Box<Url>,
         found: u32,
@@ -110,11 +90,7 @@ pub enum RemoteError {
     },
     /// The remote volume has no blocks.
     #[error("volume {name}: {url} is empty (no medium, or not set up yet); look at the server")]
-    Empty {
-        /// Volume.
-        name: String,
-        url: Box<Url>,
-    },
+    Empty { name: String, url: Box<Url> },
 }
 
 impl From<RemoteError> for OpenError {

@@ -21,7 +21,7 @@ pub fn scratch_length(extent: Extent, block_size: u32) -> usize {
 pub struct Chunks {
     extent: Extent,
     block_size: u32,
-    /// Blocks behind us.
+    /// Blocks of the chunks so far, from the start of the extent.
     done: u64,
     /// Blocks of the chunk at hand.
     current: u64,
@@ -71,11 +71,10 @@ impl Chunks {
 /// A part of a range.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    /// Its blocks.
     pub extent: Extent,
     /// Bytes from the start of the range.
     pub start: usize,
-    /// Bytes.
+    /// Length of the chunk in bytes; a multiple of the block size.
     pub length: usize,
 }
 

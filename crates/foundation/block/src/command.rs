@@ -10,25 +10,19 @@ use crate::operation::{MediaError, Reply};
 /// Where the data of an operation comes from or goes to. Offsets and lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataLocation {
-    /// No data.
     None,
     /// From the data that came with the command.
     DataOut {
-        /// First byte.
         start: usize,
-        /// Number of bytes.
         length: usize,
     },
     /// To the peer, unseen by the command.
     DataIn {
-        /// Number of bytes.
         length: usize,
     },
     /// From or to the scratch memory.
     Scratch {
-        /// First byte.
         start: usize,
-        /// Number of bytes.
         length: usize,
     },
 }

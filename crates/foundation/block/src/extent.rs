@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Logical block address.
+/// Logical block address, from 0; its unit is the block size of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lba(pub u64);
 
@@ -19,7 +19,6 @@ pub struct BlockCount(pub u64);
 /// A range of logical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// First block.
     pub lba: Lba,
     pub blocks: BlockCount,
 }

@@ -35,11 +35,11 @@ pub enum NaaError {
     Type(char),
     #[error("type {naa} has {expected} hexadecimal digits, this has {found}")]
     Length {
-        /// The first digit.
+        /// The NAA type, which is the first digit: 3, 5 or 6.
         naa: char,
         /// Digits of that type.
         expected: usize,
-        /// Digits it has.
+        /// Hexadecimal digits of the text, separators left out.
         found: usize,
     },
 }

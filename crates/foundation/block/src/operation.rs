@@ -140,7 +140,7 @@ pub enum Reply {
     Extent {
         /// At least one block, and no more than were asked about.
         blocks: BlockCount,
-        /// Their provisioning state.
+        /// Alike for all blocks of the extent.
         state: ExtentState,
     },
 }

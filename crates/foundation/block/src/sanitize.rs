@@ -26,7 +26,7 @@ pub enum Method {
     Overwrite {
         /// Repeated over each block; 1 byte to a block.
         pattern: Vec<u8>,
-        /// 1 to 31.
+        /// OVERWRITE COUNT: passes over the medium, from 1 to 31.
         passes: u8,
         /// Each pass writes the complement of the one before.
         invert: bool,
@@ -52,13 +52,13 @@ pub struct SanitizeOrder {
 pub enum Blocked {
     /// It is being sanitized.
     InProgress,
-    /// Sanitizing has failed.
+    /// Reads and writes fail until another sanitize succeeds or failure mode ends.
     Failed,
 }
 
 /// How the most recent operation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SanitizeState {
     Never,
     InProgress,
     Completed,
@@ -93,7 +93,7 @@ pub struct Sanitize {
 
 #[derive(Debug)]
 struct State {
-    outcome: Outcome,
+    outcome: SanitizeState,
     /// The one that runs, or ran last.
     order: Option<SanitizeOrder>,
 }
@@ -101,7 +101,7 @@ struct State {
 /// What tells of an operation at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SanitizeStatus {
-    pub outcome: Outcome,
+    pub outcome: SanitizeState,
     /// In 65536ths; FFFFh unless it is running.
     pub progress: u16,
     pub nvme_dword_10: u32,
@@ -114,7 +114,7 @@ impl Default for Sanitize {
     fn default() -> Self {
         Self {
             state: Mutex::new(State {
-                outcome: Outcome::Never,
+                outcome: SanitizeState::Never,
                 order: None,
             }),
             done: AtomicU64::new(0),
@@ -136,9 +136,9 @@ impl Sanitize {
     #[must_use]
     pub fn blocked(&self) -> Option<Blocked> {
         match self.state().outcome {
-            Outcome::Never | Outcome::Completed => None,
-            Outcome::InProgress => Some(Blocked::InProgress),
-            Outcome::Failed => Some(Blocked::Failed),
+            SanitizeState::Never | SanitizeState::Completed => None,
+            SanitizeState::InProgress => Some(Blocked::InProgress),
+            SanitizeState::Failed => Some(Blocked::Failed),
         }
     }
 
@@ -146,9 +146,9 @@ impl Sanitize {
     pub fn status(&self) -> SanitizeStatus {
         let state = self.state();
         let (progress, part) = match state.outcome {
-            Outcome::InProgress => (self.progress(), self.progress()),
-            Outcome::Completed => (u16::MAX, u16::MAX),
-            Outcome::Never | Outcome::Failed => (u16::MAX, 0),
+            SanitizeState::InProgress => (self.progress(), self.progress()),
+            SanitizeState::Completed => (u16::MAX, u16::MAX),
+            SanitizeState::Never | SanitizeState::Failed => (u16::MAX, 0),
         };
         let passes = match state.order.as_ref().map(|order| &order.method) {
             Some(Method::Overwrite { passes, .. }) if part == u16::MAX => *passes,
@@ -180,12 +180,12 @@ impl Sanitize {
     /// Another one is running.
     pub(crate) fn begin(&self, order: SanitizeOrder) -> Result<(), Refusal> {
         let mut state = self.state();
-        if state.outcome == Outcome::InProgress {
+        if state.outcome == SanitizeState::InProgress {
             return Err(Refusal::InProgress);
         }
         self.done.store(0, Ordering::Relaxed);
         state.order = Some(order);
-        self.settle(&mut state, Outcome::InProgress);
+        self.settle(&mut state, SanitizeState::InProgress);
         Ok(())
     }
 
@@ -194,8 +194,8 @@ impl Sanitize {
     pub fn running(&self) -> Option<SanitizeOrder> {
         let state = self.state();
         match state.outcome {
-            Outcome::InProgress => state.order.clone(),
-            Outcome::Never | Outcome::Completed | Outcome::Failed => None,
+            SanitizeState::InProgress => state.order.clone(),
+            SanitizeState::Never | SanitizeState::Completed | SanitizeState::Failed => None,
         }
     }
 
@@ -208,9 +208,9 @@ impl Sanitize {
     /// The operation is over.
     pub(crate) fn end(&self, succeeded: bool) {
         let outcome = if succeeded {
-            Outcome::Completed
+            SanitizeState::Completed
         } else {
-            Outcome::Failed
+            SanitizeState::Failed
         };
         self.settle(&mut self.state(), outcome);
     }
@@ -222,20 +222,22 @@ impl Sanitize {
     pub(crate) fn exit_failure(&self) -> Result<(), Refusal> {
         let mut state = self.state();
         match (state.outcome, &state.order) {
-            (Outcome::InProgress, _) => Err(Refusal::InProgress),
-            (Outcome::Failed, Some(order)) if !order.unrestricted_exit => Err(Refusal::Restricted),
-            (Outcome::Failed, _) => {
+            (SanitizeState::InProgress, _) => Err(Refusal::InProgress),
+            (SanitizeState::Failed, Some(order)) if !order.unrestricted_exit => {
+                Err(Refusal::Restricted)
+            }
+            (SanitizeState::Failed, _) => {
                 state.order = None;
-                self.settle(&mut state, Outcome::Never);
+                self.settle(&mut state, SanitizeState::Never);
                 Ok(())
             }
-            (Outcome::Never | Outcome::Completed, _) => Ok(()),
+            (SanitizeState::Never | SanitizeState::Completed, _) => Ok(()),
         }
     }
 
-    fn settle(&self, state: &mut State, outcome: Outcome) {
+    fn settle(&self, state: &mut State, outcome: SanitizeState) {
         state.outcome = outcome;
-        let is_blocked = matches!(outcome, Outcome::InProgress | Outcome::Failed);
+        let is_blocked = matches!(outcome, SanitizeState::InProgress | SanitizeState::Failed);
         self.blocked.store(is_blocked, Ordering::Release);
     }
 
@@ -259,7 +261,7 @@ impl Sanitize {
 
     /// The same as it will be when the operation has ended so.
     #[must_use]
-    pub fn to_text_of(&self, outcome: Outcome) -> String {
+    pub fn to_text_of(&self, outcome: SanitizeState) -> String {
         text_of(self.state().order.as_ref(), outcome)
     }
 
@@ -278,9 +280,9 @@ impl Sanitize {
             return Err(wrong(0));
         }
         let outcome = match line(1) {
-            "running" => Outcome::InProgress,
-            "completed" => Outcome::Completed,
-            "failed" => Outcome::Failed,
+            "running" => SanitizeState::InProgress,
+            "completed" => SanitizeState::Completed,
+            "failed" => SanitizeState::Failed,
             _ => return Err(wrong(1)),
         };
         let order = SanitizeOrder {
@@ -295,15 +297,15 @@ impl Sanitize {
     }
 }
 
-fn text_of(order: Option<&SanitizeOrder>, outcome: Outcome) -> String {
+fn text_of(order: Option<&SanitizeOrder>, outcome: SanitizeState) -> String {
     let Some(order) = order else {
         return String::new();
     };
     let outcome = match outcome {
-        Outcome::Never => return String::new(),
-        Outcome::InProgress => "running",
-        Outcome::Completed => "completed",
-        Outcome::Failed => "failed",
+        SanitizeState::Never => return String::new(),
+        SanitizeState::InProgress => "running",
+        SanitizeState::Completed => "completed",
+        SanitizeState::Failed => "failed",
     };
     let method = match &order.method {
         Method::BlockErase => "block-erase".to_owned(),
@@ -389,7 +391,7 @@ mod tests {
         sanitize.end(true);
         assert_eq!(sanitize.blocked(), None);
         let status = sanitize.status();
-        assert_eq!(status.outcome, Outcome::Completed);
+        assert_eq!(status.outcome, SanitizeState::Completed);
         assert_eq!((status.progress, status.passes_done), (u16::MAX, 3));
     }
 

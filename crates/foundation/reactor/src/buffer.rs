@@ -163,7 +163,6 @@ impl MemoryBudget {
         })
     }
 
-    /// The bound.
     #[must_use]
     pub fn limit_bytes(&self) -> usize {
         self.limit_bytes

@@ -40,7 +40,6 @@ pub(crate) fn run(operation: FileOperation) -> FileCompletion {
 /// What came of an [`attempt`].
 #[derive(Debug)]
 pub(crate) enum Attempted {
-    /// It is over.
     Done(FileCompletion),
     /// It is as it was: the file's bytes have to be waited for, or the file cannot tell whether they have.
     WouldSleep(FileOperation),

@@ -46,7 +46,6 @@ impl SharedRegion {
         Ok(Self { bytes, len, mapped })
     }
 
-    /// Size in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         to_u64(self.len)

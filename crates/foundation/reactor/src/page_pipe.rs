@@ -31,7 +31,7 @@ pub struct PagePipe {
     writer: OwnedFd,
     /// Pages it has room for.
     pages: usize,
-    /// Bytes in it.
+    /// Bytes that were put in and not yet sent.
     held: usize,
     /// System calls made for it but for those that send, since [`PagePipe::calls_made`] was asked.
     calls: u64,
@@ -72,7 +72,7 @@ impl PagePipe {
         self.pages
     }
 
-    /// Bytes in it.
+    /// Bytes that were put in and not yet sent.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held

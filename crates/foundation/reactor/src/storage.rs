@@ -62,7 +62,7 @@ pub enum FileOperationKind {
         /// The bytes are on the medium when the operation completes.
         dsync: bool,
     },
-    /// fdatasync. Result: 0.
+    /// fdatasync(2). The result is 0 or an error.
     DataSync,
     /// fallocate(PUNCH_HOLE | KEEP_SIZE). Result: 0.
     PunchHole {

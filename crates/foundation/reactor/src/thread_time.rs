@@ -10,7 +10,7 @@ use std::time::Duration;
 /// exact, and its parts are an estimate: which of the two the timer interrupt met how often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// In this program.
+    /// Time in user mode, that is in this program.
     pub user: Duration,
     /// In the kernel, on behalf of this program.
     pub system: Duration,

@@ -31,7 +31,7 @@ struct Slot<T> {
 #[derive(Debug)]
 struct Armed<T> {
     deadline: Instant,
-    /// Index into `heap`.
+    /// Index into `heap`, so that cancelling finds it.
     position: usize,
     payload: T,
 }
@@ -52,7 +52,6 @@ impl<T> Default for TimerQueue<T> {
 }
 
 impl<T> TimerQueue<T> {
-    /// No timers.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -62,7 +61,6 @@ impl<T> TimerQueue<T> {
         }
     }
 
-    /// Starts a timer.
     pub fn insert(&mut self, deadline: Instant, payload: T) -> TimerId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -118,7 +116,6 @@ impl<T> TimerQueue<T> {
         Some(self.remove(0))
     }
 
-    /// Running timers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()

@@ -9,7 +9,6 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// The reactor is in, or about to enter, a system call that sleeps.
 const SLEEPING: u8 = 1;
-/// Someone called [`Waker::wake`].
 const MAIL: u8 = 2;
 /// A helper thread, or whoever an operation was delegated to, finished one.
 const HELPER: u8 = 4;

@@ -38,7 +38,7 @@ pub(super) struct AdaptiveNagle {
     margin: u64,
     corrected: bool,
     nagle: bool,
-    /// The latest first.
+    /// The most recent cycle comes first.
     cycles: [Cycle; CYCLES],
 }
 

@@ -24,7 +24,7 @@ pub enum TransmitPolicy {
 pub enum NagleThreshold {
     /// So many. 0: Nagle always, and nothing is flushed when the connection goes idle.
     Requests(u32),
-    /// It never does.
+    /// No number of requests makes a connection busy: Nagle stays off.
     Infinite,
 }
 
@@ -53,11 +53,11 @@ pub enum SendUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitConfig {
     pub policy: TransmitPolicy,
-    /// Of [`TransmitPolicy::AdaptiveNagle`].
+    /// Threshold of [`TransmitPolicy::AdaptiveNagle`] for a busy connection.
     pub nagle_threshold: NagleThreshold,
     /// Of the same: requests by which the threshold must be exceeded for Nagle to stay enabled.
     pub nagle_margin: u32,
-    /// Of the same.
+    /// How `adaptive-nagle` judges a cycle that began with Nagle enabled.
     pub nagle_cycles: NagleCycles,
     /// Under all policies but `auto`.
     pub send: SendUnit,

@@ -120,7 +120,6 @@ pub(super) struct Early {
     pub(super) trials: u64,
     /// What is done now, be it chosen or tried.
     now: Way,
-    /// What [`Self::limit`] gives.
     limit: usize,
     /// Bytes that were ready when it was asked whether they leave.
     asked: u64,

@@ -56,7 +56,7 @@ pub struct TransmitStatistics {
     pub avg_busy: f64,
     /// How often it went idle.
     pub idles: u64,
-    /// Requests read.
+    /// Requests read since the connection was made.
     pub reads: u64,
     /// Those whose responses went out with Nagle enabled.
     pub reads_in_nagle: u64,

@@ -4,11 +4,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Switch {
-    /// Nothing.
     Keep,
     /// It is set. What was held back leaves.
     NoDelay,
-    /// It is cleared.
+    /// TCP_NODELAY is cleared, so that Nagle's algorithm applies.
     Nagle,
     /// It is set and cleared again, so that what was held back leaves.
     Flush,

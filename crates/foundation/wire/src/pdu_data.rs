@@ -23,7 +23,7 @@ const TRAILER_MAX: usize = 3 + DIGEST;
 pub struct DataLayout {
     /// Before the payload; no digest covers it.
     pub lead: u32,
-    /// Payload.
+    /// Bytes of data without padding and digest.
     pub length: u32,
     /// Behind the payload: 0 to 3. The digest covers it, whatever is in it.
     pub padding: usize,
@@ -31,7 +31,6 @@ pub struct DataLayout {
     pub has_digest: bool,
 }
 
-/// What [`PduData::take_trailer`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrailerStep {
     /// The input is used up.

@@ -19,11 +19,10 @@ pub struct PayloadId(pub u64);
 /// Data that a command returns to its peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// There is none.
     None,
     /// Copied into the arena.
     Bytes(&'a [u8]),
-    /// Zero bytes.
+    /// As many bytes, all zero, without memory of their own.
     Zeros(u32),
     /// Sent by reference: `id` is released once its last byte has left. `bytes` are all its bytes,
     /// for the length and for the data digest.
@@ -44,7 +43,6 @@ pub enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Bytes in it.
     #[must_use]
     pub const fn len(&self) -> usize {
         match self {
@@ -73,13 +71,11 @@ pub enum WriteData<'a> {
         id: PayloadId,
         /// Index of `bytes` in it.
         start: usize,
-        /// The bytes themselves.
         bytes: &'a [u8],
     },
 }
 
 impl<'a> WriteData<'a> {
-    /// No data.
     pub const NONE: Self = Self::Bytes(&[]);
 
     #[inline]
@@ -117,26 +113,21 @@ pub enum Segment {
     Arena {
         /// Index into the arena.
         start: usize,
-        /// Bytes.
         length: usize,
     },
-    /// `length` zero bytes.
     Zeros {
-        /// Bytes.
         length: usize,
     },
     /// `length` bytes at `start` of payload the driver holds.
     Buffer {
         id: PayloadId,
-        /// Index into it.
+        /// Index of the first byte in the buffer.
         start: usize,
-        /// Bytes.
         length: usize,
     },
 }
 
 impl Segment {
-    /// Bytes in it.
     #[must_use]
     pub const fn length(self) -> usize {
         match self {
@@ -201,7 +192,6 @@ impl Default for Transmit {
 }
 
 impl Transmit {
-    /// An empty queue.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -475,11 +465,10 @@ impl Transmit {
 /// Payload of one PDU.
 #[derive(Clone, Copy, Debug)]
 pub enum Chunk<'a> {
-    /// Copied.
     Bytes(&'a [u8]),
     /// So many zeros, not stored.
     Zeros(u32),
-    /// By reference.
+    /// Bytes that the driver holds until `id` is released.
     Buffer {
         id: PayloadId,
         /// Index of the chunk in it.
@@ -494,7 +483,6 @@ pub enum Chunk<'a> {
         id: PayloadId,
         /// Index of the chunk in it.
         start: usize,
-        /// Bytes.
         length: u32,
         /// No later chunk refers to the payload.
         last: bool,
@@ -502,7 +490,6 @@ pub enum Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// Bytes in it.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -538,7 +525,7 @@ pub struct OpenPdu {
     pub range: ArenaRange,
     /// Where the payload starts in it.
     pub data_start: usize,
-    /// Bytes of payload.
+    /// Payload of the PDU in bytes, without header, padding and digests.
     pub data_length: usize,
 }
 

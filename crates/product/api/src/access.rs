@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Read `/metrics`.
+    /// Read the metrics (`/metrics`).
     Metrics,
     /// Read everything but secrets.
     Read,
     /// The same, and close sessions.
     Operate,
-    /// Everything.
+    /// All of that, and change the configuration.
     Admin,
 }
 
@@ -46,7 +46,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// Not a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a role; use read, operate, admin or metrics")]
 pub struct UnknownRole(String);
@@ -67,7 +66,7 @@ pub struct TokenInfo {
     pub name: String,
     pub role: Role,
     pub created_ms: u64,
-    /// Absent: never.
+    /// Milliseconds since 1970 after which the token is void. Absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }

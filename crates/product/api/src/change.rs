@@ -129,7 +129,7 @@ pub struct KeyChange {
     pub after: Option<Value>,
 }
 
-/// What was done.
+/// The result of a change that was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Applied {
@@ -146,7 +146,7 @@ pub struct Applied {
 #[serde(rename_all = "kebab-case")]
 pub struct RevisionInfo {
     pub revision: Revision,
-    /// Milliseconds since 1970.
+    /// Time of the commit, in milliseconds since 1970.
     pub time_ms: u64,
     pub caller: Caller,
     /// One line for each step: `add volume a`.

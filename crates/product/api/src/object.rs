@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectKind {
     Volume,
-    /// An iSCSI target.
     Target,
-    /// An NVMe subsystem.
     Subsystem,
 }
 
@@ -51,7 +49,6 @@ impl fmt::Display for ObjectId {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// The configuration file.
     File,
     /// Options of `longshore serve`.
     CommandLine,
@@ -126,7 +123,7 @@ pub struct Object {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectState {
-    /// Served.
+    /// The object is served.
     Up,
     /// Known and not served, because somebody said so.
     Disabled,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub struct Problem {
     pub code: ProblemCode,
-    /// In one sentence.
+    /// What is wrong, in one sentence.
     pub title: String,
     /// What it is about: `volume a`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

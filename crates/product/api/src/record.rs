@@ -32,7 +32,7 @@ pub trait Intent {
     fn end(self: Box<Self>, outcome: Result<Revision, &Problem>);
 }
 
-/// Keeps no record.
+/// Keeps no record, for tests and servers without a state directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecord;
 

@@ -10,13 +10,13 @@ use crate::change::Revision;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
-    /// Of the program.
+    /// Version of the program, such as `0.1.0`.
     #[serde(rename = "program-version")]
     pub version: String,
     pub pid: u32,
     pub started_ms: u64,
     pub revision: Revision,
-    /// `io_uring` or `epoll`.
+    /// Engine of the event loops: `io_uring` or `epoll`.
     pub engine: String,
     /// The configuration file, absolute, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub struct Listener {
     pub address: String,
 }
 
-/// Whether it works.
+/// Whether the server works, and reasons if not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Health {
@@ -57,21 +57,21 @@ pub struct Health {
 pub struct Session {
     /// Never reused while the server runs.
     pub id: String,
-    /// `iscsi` or `nvme`.
+    /// Protocol of the session: `iscsi` or `nvme`.
     pub protocol: String,
     /// iSCSI name or host NQN.
     pub peer_name: String,
     pub addresses: Vec<String>,
     /// iSCSI name or NQN of what it uses.
     pub target: String,
-    /// Connections, or queues.
+    /// Connections of the session; of NVMe, queues.
     pub connections: usize,
     pub since_ms: u64,
     /// Volumes that it can reach.
     pub volumes: Vec<String>,
 }
 
-/// Something that happened.
+/// An event of the stream: its topic, its time and its facts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
@@ -84,7 +84,7 @@ pub struct Event {
     pub topic: String,
     /// What happened, in one sentence.
     pub message: String,
-    /// The facts.
+    /// Facts of the event; their names depend on the topic.
     #[serde(default)]
     pub data: Value,
 }

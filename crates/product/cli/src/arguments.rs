@@ -142,7 +142,7 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(after_long_help = manual::help("completions"))]
     Completions {
-        /// The shell
+        /// Shell that is to complete
         shell: Shell,
     },
     /// Print a manual page (roff), or write all pages
@@ -152,7 +152,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct ManualArguments {
-    /// The page
+    /// Name of the page
     #[arg(default_value = "longshore", value_parser = PossibleValuesParser::new(manual::names()))]
     pub page: String,
 

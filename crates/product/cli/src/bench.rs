@@ -160,7 +160,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
 
-    /// Output format
+    /// Format of the output
     #[arg(
         long,
         value_name = "text|json|csv",
@@ -213,7 +213,6 @@ fn medium() -> ValueParser {
     OsStringValueParser::new().try_map(Medium::parse).into()
 }
 
-/// How bytes move.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Transfer")]
 struct Transfer {
@@ -358,7 +357,6 @@ struct Plan {
     subjects: Vec<Subject>,
 }
 
-/// `longshore bench`
 pub fn run(arguments: &BenchArguments) -> ExitCode {
     let options = match arguments.connection.options(arguments.volume.url()) {
         Ok(options) => options,

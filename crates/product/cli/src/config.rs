@@ -35,7 +35,7 @@ enum ConfigVerb {
         )]
         owner: Option<OwnerName>,
     },
-    /// List revisions
+    /// List the kept revisions
     History,
     /// Print the objects of the API at a revision
     Show {

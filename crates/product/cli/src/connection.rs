@@ -77,7 +77,6 @@ pub struct ConnectionArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum DigestArgument {
-    /// Without.
     None,
     /// CRC32C; a server that refuses it is not used.
     Crc32c,
@@ -98,10 +97,8 @@ pub enum ConnectionError {
     /// Not an iSCSI name.
     #[error("--initiator-name {name}: {source}")]
     InitiatorName { name: String, source: NameError },
-    /// Not an NQN.
     #[error("--host-nqn {name}: {source}")]
     HostNqn { name: String, source: NqnError },
-    /// Not a UUID.
     #[error("--host-id {text}: {source}; give a UUID, such as the text of /etc/nvme/hostid")]
     HostId { text: String, source: uuid::Error },
     /// A file with a secret cannot be read.

@@ -84,7 +84,7 @@ pub struct CopyArguments {
     #[arg(long, value_name = "auto|io_uring|epoll", value_parser = words::parse::<EngineChoice>)]
     engine: Option<EngineChoice>,
 
-    /// Output format
+    /// Format of the output
     #[arg(
         long,
         value_name = "text|json",
@@ -93,7 +93,7 @@ pub struct CopyArguments {
     )]
     output: OutputFormat,
 
-    /// Show no progress
+    /// Do not show progress
     #[arg(long)]
     quiet: bool,
 

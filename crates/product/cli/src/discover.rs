@@ -25,7 +25,7 @@ pub struct DiscoverArguments {
     #[arg(value_name = "HOST[:PORT]|URL", value_parser = parse_asked)]
     asked: Asked,
 
-    /// Output format
+    /// Format of the output
     #[arg(
         long,
         value_name = "text|json",

@@ -20,7 +20,7 @@ pub struct InfoArguments {
     )]
     url: Url,
 
-    /// Output format
+    /// Format of the output
     #[arg(
         long,
         value_name = "text|json",

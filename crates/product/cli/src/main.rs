@@ -82,7 +82,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// `longshore manual`
 fn run_manual(arguments: &ManualArguments) -> ExitCode {
     let command = Longshore::command();
     let Some(directory) = &arguments.directory else {
@@ -103,7 +102,6 @@ fn run_manual(arguments: &ManualArguments) -> ExitCode {
     }
 }
 
-/// `longshore serve`
 fn run_serve(serve: Serve) -> ExitCode {
     let file = match serve.config.as_deref().map(ConfigFile::load).transpose() {
         Ok(file) => file,
@@ -149,7 +147,6 @@ fn run_serve(serve: Serve) -> ExitCode {
     }
 }
 
-/// `longshore serve --check`
 fn run_check(file: Option<&ConfigFile>, arguments: Arguments) -> ExitCode {
     let found = check(file, arguments);
     if let Some(problem) = found.problems.iter().find(|problem| problem.is_usage()) {

@@ -12,7 +12,6 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum OutputFormat {
-    /// For people.
     #[default]
     Text,
     /// For programs; the keys stay.
@@ -124,7 +123,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Adds a line.
     pub fn row(&mut self, name: &str, value: impl fmt::Display) {
         self.rows.push((name.to_owned(), value.to_string()));
     }

@@ -34,7 +34,7 @@ pub struct PredictArguments {
     )]
     file: Option<PathBuf>,
 
-    /// A published set-up
+    /// A published set-up to begin with
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| *name)))]
     preset: Option<String>,
 
@@ -73,7 +73,7 @@ pub struct PredictArguments {
     #[arg(long, conflicts_with_all = ["output", "plot", "simulate"])]
     parts: bool,
 
-    /// Output format
+    /// Format of the output
     #[arg(
         long,
         value_name = "text|json",
@@ -142,17 +142,15 @@ impl PredictError {
 /// Operations under way that a simulation keeps at most.
 const UNDER_WAY_MAX: u64 = 100_000;
 
-/// What is predicted.
 struct Plan {
     /// The preset or file.
     name: String,
     file: PartsFile,
-    /// With the changes.
+    /// Parts with the changes applied; `None` without changes.
     changed: Option<Parts>,
     changes: Vec<Change>,
 }
 
-/// `longshore predict`
 pub fn run(arguments: &PredictArguments) -> ExitCode {
     let plan = match arguments.plan() {
         Ok(plan) => plan,

@@ -109,7 +109,6 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `longshore probe`
 pub fn run(arguments: &ProbeArguments) -> ExitCode {
     let probe = match arguments.probing.obtain(&arguments.volume) {
         Ok(probe) => probe,

@@ -69,7 +69,7 @@ enum TargetVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Unmap a volume
+    /// Take a volume off the map
     Unmap {
         #[arg(add = names::targets())]
         name: String,
@@ -85,7 +85,7 @@ enum TargetVerb {
         /// Its iSCSI name or host NQN, or "*" for all that no other rule names
         #[arg(add = names::clients())]
         client: String,
-        /// Refuse its writes
+        /// Refuse writes through this map
         #[arg(long)]
         read_only: bool,
         /// CHAP: it proves that it is this user, whose secret is in that file of the server; repeatable

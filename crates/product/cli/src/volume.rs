@@ -27,7 +27,7 @@ pub struct VolumeArguments {
 enum VolumeVerb {
     /// List volumes with their state
     List,
-    /// Show a volume
+    /// Show one volume and its keys
     Show {
         #[arg(add = names::volumes())]
         name: String,
@@ -54,7 +54,7 @@ enum VolumeVerb {
     Resize {
         #[arg(add = names::volumes())]
         name: String,
-        /// Such as 20G
+        /// The new size, such as 20G
         size: String,
         #[command(flatten)]
         change: ChangeArguments,

@@ -32,7 +32,7 @@ pub(crate) struct Places {
     bearers: Arc<Semaphore>,
 }
 
-pub(crate) type Place = OwnedSemaphorePermit;
+pub(crate) type Permit = OwnedSemaphorePermit;
 
 impl Places {
     pub(crate) fn new() -> Self {
@@ -46,12 +46,12 @@ impl Places {
     }
 
     /// Waits for a place for root or the user of the server.
-    pub(crate) async fn owner(&self) -> Option<Place> {
+    pub(crate) async fn owner(&self) -> Option<Permit> {
         Arc::clone(&self.owners).acquire_owned().await.ok()
     }
 
     /// A place for another user, if there is one.
-    pub(crate) fn other(&self) -> Option<Place> {
+    pub(crate) fn other(&self) -> Option<Permit> {
         Arc::clone(&self.others).try_acquire_owned().ok()
     }
 
@@ -69,7 +69,7 @@ impl Places {
 /// The place of a connection over TCP.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    place: Mutex<Place>,
+    place: Mutex<Permit>,
     bearers: Arc<Semaphore>,
     is_admitted: AtomicBool,
 }

@@ -19,7 +19,6 @@ use crate::requests::RequestKind;
 use crate::resources::{config, events, health, maps, objects, sessions, tokens};
 use crate::route::{Mount, Route};
 
-/// All routes.
 pub(crate) fn routes() -> Vec<Route> {
     let mut routes = health::routes();
     routes.extend(objects::routes());

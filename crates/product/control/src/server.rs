@@ -40,7 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub tcp: Option<TcpListener>,
-    /// For `tcp`.
+    /// Certificate and key for `tcp`.
     pub tls: Option<Tls>,
     pub unix: Option<Socket>,
 }

@@ -32,7 +32,7 @@ const NAME_BYTES_MAX: usize = 64;
 struct Stored {
     #[serde(flatten)]
     info: TokenInfo,
-    /// In hexadecimal digits.
+    /// SHA-256 of the token, in 64 hexadecimal digits.
     sha256: String,
 }
 

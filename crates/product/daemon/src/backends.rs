@@ -10,7 +10,7 @@ static BACKENDS: LazyLock<Backends> = LazyLock::new(|| {
     backends
 });
 
-/// All of them.
+/// Backends of this program: those of `volume` and `remote`.
 pub fn backends() -> &'static Backends {
     &BACKENDS
 }

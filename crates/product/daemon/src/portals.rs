@@ -29,11 +29,9 @@ const BACKLOG: i32 = 4096;
 /// What peers find behind a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// iSCSI targets.
     Iscsi,
     /// NVMe subsystems, and discovery.
     Nvme,
-    /// NVMe discovery alone.
     NvmeDiscovery,
 }
 
@@ -68,13 +66,11 @@ impl Kind {
 /// What a portal tells its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// iSCSI targets.
     Iscsi {
         /// What discovery tells instead of the address.
         advertise: Option<String>,
         tag: u16,
     },
-    /// NVMe subsystems.
     Nvme {
         /// What discovery tells instead of the address.
         advertise: Option<SocketAddr>,

@@ -7,7 +7,7 @@ use sd_notify::NotifyState;
 
 use crate::threads::THREAD_STACK_BYTES;
 
-/// All listeners accept.
+/// Reports that all listeners accept (READY=1).
 pub fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }

@@ -38,7 +38,7 @@ pub(crate) struct Volume {
 /// A row of a target's or a subsystem's map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// LUN or NSID.
+    /// LUN of a target, NSID of a subsystem.
     pub number: u32,
     pub volume: String,
     pub read_only: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Authentication {
     pub mutual: Option<Account>,
 }
 
-/// `[[target.access]]` or `[[subsystem.access]]`.
+/// An access rule: `[[target.access]]` or `[[subsystem.access]]`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rule {
     pub names: Vec<String>,
@@ -79,7 +79,7 @@ pub(crate) struct Target {
     pub name: String,
     pub alias: Option<String>,
     pub disabled: bool,
-    /// Empty: all.
+    /// Portal groups of the target. Empty: all.
     pub portal_groups: Vec<u16>,
     pub rows: Vec<Row>,
     pub authentication: Authentication,
@@ -120,7 +120,7 @@ pub(crate) struct Draft {
 /// A secret that stands in a file of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretFile {
-    /// Without a folder.
+    /// Name of the file with the secret, without its folder.
     pub name: String,
     pub secret: String,
 }

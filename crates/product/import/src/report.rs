@@ -23,7 +23,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub file: String,
-    /// From 1.
+    /// Line of the source, from 1.
     pub line: u32,
     /// The setting without secrets.
     pub setting: String,

@@ -44,7 +44,7 @@ pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError
     Ok(())
 }
 
-/// State between calls.
+/// Objects that RPC calls have made so far.
 #[derive(Default)]
 struct Machine {
     /// Names of block devices and of their volumes.

@@ -5,7 +5,7 @@ use crate::source::ImportError;
 /// A line that is neither empty nor a comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// From 1.
+    /// Line of the file, from 1.
     pub number: u32,
     pub text: &'a str,
 }

@@ -126,7 +126,6 @@ pub enum Key {
     Escape,
     Backspace,
     Tab,
-    /// Ctrl-C
     Interrupt,
 }
 

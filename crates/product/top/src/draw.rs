@@ -14,7 +14,6 @@ use crate::sample::INTERVALS;
 const NONE: &str = "–";
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let [header, tabs, page, footer] = Layout::vertical([
         Constraint::Length(2),
@@ -510,7 +509,7 @@ fn count(rate: f64) -> String {
     scaled(rate, 1000.0, &["", "k", "M", "G"])
 }
 
-/// `1.5 MiB`
+/// Bytes a second with a binary prefix, such as `1.5 MiB`.
 fn bytes(rate: f64) -> String {
     scaled(rate, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }

@@ -17,7 +17,7 @@ pub struct Rates {
     pub stages: Vec<StageRates>,
     pub memory_used_bytes: u64,
     pub memory_budget_bytes: u64,
-    /// In one sentence.
+    /// The bottleneck of the server, in one sentence.
     pub limited_by: String,
 }
 

@@ -124,7 +124,6 @@ fn fetch(
     }
 }
 
-/// Asks once.
 fn update(source: &mut dyn Source) -> Update {
     let asked = (|| {
         let sample = source.sample()?;

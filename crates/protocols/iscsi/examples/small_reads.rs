@@ -18,7 +18,6 @@ use longshore_iscsi::server::{Connection, ConnectionConfig, ConnectionEvent};
 use longshore_iscsi::session_parameters::PortalGroupTag;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
-/// Lets everybody in.
 struct OpenDoor;
 
 impl Directory for OpenDoor {

@@ -70,7 +70,7 @@ impl fmt::Debug for Secret {
 /// A CHAP name with its secret.
 #[derive(Clone, Debug)]
 pub struct ChapAccount {
-    /// CHAP_N.
+    /// CHAP_N: 1 to 255 bytes of text.
     pub name: String,
     /// What its owner knows.
     pub secret: Secret,
@@ -81,11 +81,11 @@ pub struct ChapAccount {
 pub enum ChapAlgorithm {
     /// 5. Every initiator offers it.
     Md5,
-    /// 6.
+    /// 6: SHA-1, responses of 20 bytes.
     Sha1,
-    /// 7.
+    /// 7: SHA-256, responses of 32 bytes.
     Sha256,
-    /// 8.
+    /// 8: SHA3-256, responses of 32 bytes.
     Sha3_256,
 }
 
@@ -146,9 +146,9 @@ impl ChapAlgorithm {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Challenge {
     pub algorithm: ChapAlgorithm,
-    /// CHAP_I.
+    /// CHAP_I: one byte that enters the response.
     pub identifier: u8,
-    /// CHAP_C.
+    /// CHAP_C: the random challenge, 1 to 1024 bytes.
     pub bytes: Vec<u8>,
 }
 

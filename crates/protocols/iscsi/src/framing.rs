@@ -29,11 +29,10 @@ pub(crate) struct Framing {
     staged: Vec<u8>,
     /// Additional header segments of the header taken last.
     ahs: Vec<u8>,
-    /// The data segment.
+    /// Progress of the data segment of the current PDU.
     pub(crate) data: PduData,
 }
 
-/// What [`Framing::take_header`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderStep {
     /// The input is used up.

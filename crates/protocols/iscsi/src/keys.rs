@@ -18,7 +18,7 @@ pub const SIMPLE_VALUE_LENGTH_MAX: usize = 255;
 /// When a key may be sent ("use", RFC 7143 §13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// IO: during login.
+    /// IO: initialize only, so during login.
     InitializeOnly,
     /// LO: during the login of a session's first connection.
     LeadingOnly,
@@ -35,20 +35,20 @@ pub enum LoginStage {
     Security,
     /// Operational negotiation: the keys of chapter 13 that do not say otherwise.
     Operational,
-    /// Any-Stage.
+    /// Any-Stage: security, operational and full feature phase.
     Any,
-    /// None at all.
+    /// No stage of the login: full feature phase only.
     Neither,
 }
 
 /// Where a connection stands when a key arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Login, SecurityNegotiation stage.
+    /// During login, in the stage SecurityNegotiation.
     Security,
-    /// Login, LoginOperationalNegotiation stage.
+    /// During login, in the stage LoginOperationalNegotiation.
     Operational,
-    /// Text requests.
+    /// In Text Requests of the full feature phase.
     FullFeature,
 }
 
@@ -63,18 +63,16 @@ pub enum Senders {
 /// How far the value of a key reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// CO: this connection.
+    /// CO: the value holds for this connection.
     Connection,
-    /// SW: the session.
+    /// SW: the value holds for the session.
     Session,
 }
 
 /// Bounds of a number, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Lowest admissible value.
     pub min: u32,
-    /// Highest admissible value.
     pub max: u32,
 }
 
@@ -114,7 +112,7 @@ pub struct Definition {
     pub senders: Senders,
     pub scope: Scope,
     pub rule: Rule,
-    /// "Irrelevant when: SessionType=Discovery".
+    /// The standard says "Irrelevant when: SessionType=Discovery".
     pub irrelevant_in_discovery: bool,
     /// What is in force when nobody mentions the key, as text. Empty: no default.
     pub default: &'static str,
@@ -168,7 +166,6 @@ macro_rules! key_table {
         ];
 
         impl Key {
-            /// The key's row.
             #[must_use]
             pub fn definition(self) -> &'static Definition {
                 &TABLE[self as usize]
@@ -180,31 +177,31 @@ macro_rules! key_table {
 }
 
 key_table! {
-    /// §12.1
+    /// §12.1: a list of methods; the target picks one.
     AuthMethod "AuthMethod",
         InitializeOnly Security Both Connection, List, relevant, "";
-    /// §12.1.3: algorithms.
+    /// §12.1.3: a list of algorithms; the target picks one.
     ChapA "CHAP_A",
         InitializeOnly Security Both Connection, Authentication, relevant, "";
-    /// §12.1.3: identifier.
+    /// §12.1.3: identifier of the challenge, 0 to 255.
     ChapI "CHAP_I",
         InitializeOnly Security Both Connection, Authentication, relevant, "";
-    /// §12.1.3: challenge.
+    /// §12.1.3: challenge, a binary value of up to 1024 bytes.
     ChapC "CHAP_C",
         InitializeOnly Security Both Connection, Authentication, relevant, "";
-    /// §12.1.3: name.
+    /// §12.1.3: name of the side that proves its secret.
     ChapN "CHAP_N",
         InitializeOnly Security Both Connection, Authentication, relevant, "";
-    /// §12.1.3: response.
+    /// §12.1.3: response, a binary value as long as the digest.
     ChapR "CHAP_R",
         InitializeOnly Security Both Connection, Authentication, relevant, "";
-    /// §13.1
+    /// §13.1: a list, None or CRC32C.
     HeaderDigest "HeaderDigest",
         InitializeOnly Operational Both Connection, List, relevant, "None";
-    /// §13.1
+    /// §13.1: a list, None or CRC32C.
     DataDigest "DataDigest",
         InitializeOnly Operational Both Connection, List, relevant, "None";
-    /// §13.2
+    /// §13.2: the lower number of both sides holds.
     MaxConnections "MaxConnections",
         LeadingOnly Operational Both Session, Minimum(SIXTEEN_BITS_FROM_1), irrelevant, "1";
     /// §13.3 and appendix C
@@ -213,76 +210,76 @@ key_table! {
     /// §13.4. Sent by targets only in answers to SendTargets.
     TargetName "TargetName",
         InitializeOnly Any Initiator Session, Declaration, relevant, "";
-    /// §13.5
+    /// §13.5: declared in the first Login Request.
     InitiatorName "InitiatorName",
         InitializeOnly Any Initiator Session, Declaration, relevant, "";
-    /// §13.6
+    /// §13.6: declared by the target, for people.
     TargetAlias "TargetAlias",
         All Any Target Session, Declaration, relevant, "";
-    /// §13.7
+    /// §13.7: declared by the initiator, for people.
     InitiatorAlias "InitiatorAlias",
         All Any Initiator Session, Declaration, relevant, "";
-    /// §13.8
+    /// §13.8: declared by the target, in SendTargets answers and redirections.
     TargetAddress "TargetAddress",
         All Any Target Session, Declaration, relevant, "";
-    /// §13.9
+    /// §13.9: declared by the target in its first Login Response.
     TargetPortalGroupTag "TargetPortalGroupTag",
         InitializeOnly Any Target Session, Declaration, relevant, "";
-    /// §13.10
+    /// §13.10: Yes if either side says Yes.
     InitialR2T "InitialR2T",
         LeadingOnly Operational Both Session, Or, irrelevant, "Yes";
-    /// §13.11
+    /// §13.11: Yes if both sides say Yes.
     ImmediateData "ImmediateData",
         LeadingOnly Operational Both Session, And, irrelevant, "Yes";
-    /// §13.12
+    /// §13.12: declared by each side for what it receives, in bytes.
     MaxRecvDataSegmentLength "MaxRecvDataSegmentLength",
         All Operational Both Connection, NumberDeclaration(LENGTH), relevant, "8192";
-    /// §13.13
+    /// §13.13: the lower number of both sides holds, in bytes.
     MaxBurstLength "MaxBurstLength",
         LeadingOnly Operational Both Session, Minimum(LENGTH), irrelevant, "262144";
     /// §13.14. Also irrelevant when InitialR2T=Yes and ImmediateData=No.
     FirstBurstLength "FirstBurstLength",
         LeadingOnly Operational Both Session, Minimum(LENGTH), irrelevant, "65536";
-    /// §13.15
+    /// §13.15: the higher number of both sides holds, in seconds.
     DefaultTime2Wait "DefaultTime2Wait",
         LeadingOnly Operational Both Session, Maximum(TIME), relevant, "2";
-    /// §13.16
+    /// §13.16: the lower number of both sides holds, in seconds.
     DefaultTime2Retain "DefaultTime2Retain",
         LeadingOnly Operational Both Session, Minimum(TIME), relevant, "20";
-    /// §13.17
+    /// §13.17: the lower number of both sides holds.
     MaxOutstandingR2T "MaxOutstandingR2T",
         LeadingOnly Operational Both Session, Minimum(SIXTEEN_BITS_FROM_1), irrelevant, "1";
-    /// §13.18
+    /// §13.18: Yes if either side says Yes.
     DataPDUInOrder "DataPDUInOrder",
         LeadingOnly Operational Both Session, Or, irrelevant, "Yes";
-    /// §13.19
+    /// §13.19: Yes if either side says Yes.
     DataSequenceInOrder "DataSequenceInOrder",
         LeadingOnly Operational Both Session, Or, irrelevant, "Yes";
     /// §13.20. Not irrelevant to discovery: 0 is to be answered (§7.4.1).
     ErrorRecoveryLevel "ErrorRecoveryLevel",
         LeadingOnly Operational Both Session, Minimum(RECOVERY_LEVEL), relevant, "0";
-    /// §13.21
+    /// §13.21: declared by the initiator, Normal or Discovery.
     SessionType "SessionType",
         LeadingOnly Any Initiator Session, Declaration, relevant, "Normal";
-    /// §13.23
+    /// §13.23: a list of task reporting modes (RFC3720, ResponseFence, FastAbort).
     TaskReporting "TaskReporting",
         LeadingOnly Operational Both Session, List, irrelevant, "RFC3720";
     /// §13.24 and RFC 7144 §7.1.1
     ProtocolLevel "iSCSIProtocolLevel",
         LeadingOnly Operational Both Session, Minimum(PROTOCOL_LEVEL), irrelevant, "1";
-    /// §13.25
+    /// §13.25: obsolete, and answered Reject.
     IFMarker "IFMarker",
         InitializeOnly Operational Both Connection, Obsolete, relevant, "No";
-    /// §13.25
+    /// §13.25: obsolete, and answered Reject.
     OFMarker "OFMarker",
         InitializeOnly Operational Both Connection, Obsolete, relevant, "No";
-    /// §13.25
+    /// §13.25: obsolete, and answered Reject.
     IFMarkInt "IFMarkInt",
         InitializeOnly Operational Both Connection, Obsolete, relevant, "";
-    /// §13.25
+    /// §13.25: obsolete, and answered Reject.
     OFMarkInt "OFMarkInt",
         InitializeOnly Operational Both Connection, Obsolete, relevant, "";
-    /// §13.26
+    /// §13.26: declared by either side, for people.
     NodeArchitecture "X#NodeArchitecture",
         LeadingOnly Operational Both Session, Declaration, relevant, "";
 }
@@ -343,7 +340,6 @@ const _: () = assert!(TABLE_LENGTH <= 64, "KeySet has a bit for each key");
 const TABLE_LENGTH: usize = Key::NodeArchitecture as usize + 1;
 
 impl KeySet {
-    /// No key.
     pub const EMPTY: Self = Self(0);
 
     /// Puts `key` in; false when it was in already.

@@ -28,7 +28,7 @@ pub enum NameError {
     /// Longer than [`IscsiName::LENGTH_MAX`] bytes in its normalised form.
     #[error("the name has {length} bytes, and 223 is the most")]
     TooLong {
-        /// Bytes it has.
+        /// Bytes of the name that was given.
         length: usize,
     },
     /// Does not start with `iqn.`, `eui.` or `naa.`.
@@ -135,7 +135,7 @@ impl IscsiName {
         Ok(pattern)
     }
 
-    /// The normalised name.
+    /// The name after normalisation, in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -36,7 +36,7 @@ pub use self::ledger::{Admission, Ledger, Role};
 /// What a side thinks of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum DigestPolicy {
-    /// Never.
+    /// No digest: offers and accepts None alone.
     None,
     /// As the peer likes; the initiator offers `None,CRC32C`.
     #[default]
@@ -116,7 +116,7 @@ impl fmt::Display for Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preference {
     Number(u32),
-    /// This truth.
+    /// Yes or No on the wire.
     Boolean(bool),
     /// One of these, the first best.
     Choices(&'static [&'static str]),

@@ -21,7 +21,6 @@ pub struct PortalGroupTag(pub u16);
 /// The digest in force behind headers, or behind data segments (RFC 7143 §13.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Digest {
-    /// Nothing is added.
     #[default]
     None,
     /// Four bytes of CRC32C follow.
@@ -74,7 +73,7 @@ pub struct OperationalParameters {
     pub data_pdu_in_order: bool,
     /// Sequences come in order of offset.
     pub data_sequence_in_order: bool,
-    /// 0 to 2.
+    /// ErrorRecoveryLevel, 0 to 2; negotiated down to 0.
     pub error_recovery_level: u8,
     /// How aborted tasks are reported.
     pub task_reporting: TaskReporting,
@@ -109,7 +108,6 @@ impl Default for OperationalParameters {
 /// All that is known of a connection when its login is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionParameters {
-    /// Normal or discovery.
     pub session_type: SessionType,
     pub initiator_name: IscsiName,
     /// The initiator's own description of itself. Never used to decide anything.

@@ -35,9 +35,7 @@ pub const IRRELEVANT: &str = "Irrelevant";
 pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
 /// In lists, the choice of doing without.
 pub const NONE: &str = "None";
-/// Boolean true.
 pub const YES: &str = "Yes";
-/// Boolean false.
 pub const NO: &str = "No";
 
 /// One `key=value`, without its zero byte.
@@ -171,7 +169,6 @@ pub struct TextWriter {
 }
 
 impl TextWriter {
-    /// Nothing written yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new() }

@@ -19,7 +19,6 @@ static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
 const TARGET: &str = "iqn.2026-11.local.longshore:default";
 
-/// Lets everybody in.
 struct OpenDoor;
 
 impl Directory for OpenDoor {
@@ -62,7 +61,6 @@ struct Pair {
     to_initiator: Transmit,
     data: Vec<u8>,
     completed: usize,
-    /// Of the initiator.
     allocations: usize,
 }
 

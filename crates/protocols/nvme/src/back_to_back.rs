@@ -74,7 +74,6 @@ impl Setup {
         self
     }
 
-    /// Initializes and connects.
     fn connect(&self, pieces: &[usize]) -> Pair {
         let mut rig = Rig::new(pieces);
         let mut config = self.host;

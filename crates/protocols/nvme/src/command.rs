@@ -31,13 +31,13 @@ impl NamespaceId {
 /// Fused Operation (FUSE): whether the command is half of a pair that is carried out as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fuse {
-    /// An ordinary command.
+    /// Not part of a fused operation (FUSE 00b).
     Normal,
     /// The first of two.
     First,
     /// The second of two.
     Second,
-    /// 11b.
+    /// FUSE 11b, which the standard reserves.
     Reserved,
 }
 
@@ -49,7 +49,7 @@ pub enum DataPointerKind {
     /// SGLs; metadata by address.
     Sgl,
     SglMetadata,
-    /// 11b.
+    /// PSDT 11b, which the standard reserves.
     Reserved,
 }
 
@@ -72,14 +72,14 @@ impl SubmissionEntry {
         entry
     }
 
-    /// OPC.
+    /// OPC, in bits 7:0 of dword 0.
     #[inline]
     #[must_use]
     pub const fn opcode(&self) -> Opcode {
         Opcode(self.0[0])
     }
 
-    /// FUSE.
+    /// FUSE, in bits 9:8 of dword 0.
     #[inline]
     #[must_use]
     pub const fn fuse(&self) -> Fuse {
@@ -101,7 +101,7 @@ impl SubmissionEntry {
         self.0[1] = self.0[1] & !3 | code;
     }
 
-    /// PSDT.
+    /// PSDT, in bits 15:14 of dword 0; fabrics commands use SGLs only.
     #[inline]
     #[must_use]
     pub const fn data_pointer_kind(&self) -> DataPointerKind {
@@ -113,20 +113,19 @@ impl SubmissionEntry {
         }
     }
 
-    /// CID.
+    /// CID, in bits 31:16 of dword 0.
     #[inline]
     #[must_use]
     pub fn id(&self) -> CommandId {
         CommandId(le16(&self.0, 2))
     }
 
-    /// Sets CID.
     #[inline]
     pub fn set_id(&mut self, id: CommandId) {
         set_le16(&mut self.0, 2, id.0);
     }
 
-    /// NSID.
+    /// NSID, dword 1; FFFFFFFFh addresses all namespaces where a command allows it.
     #[inline]
     #[must_use]
     pub fn namespace(&self) -> NamespaceId {

@@ -21,7 +21,6 @@ impl CompletionEntry {
     /// Bytes of an entry.
     pub const LENGTH: usize = 16;
 
-    /// As it travels.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LENGTH] {

@@ -11,7 +11,7 @@ pub struct Nqn(String);
 /// Bytes of the field that carries a name, padded with zeros.
 pub const NQN_FIELD_LENGTH: usize = 256;
 
-/// Longest name.
+/// Longest NQN in bytes, without the NUL (NVMe base §4.5).
 pub const NQN_LENGTH_MAX: usize = 223;
 
 /// The name under which every discovery controller can be reached (§3.1.2.3).
@@ -110,7 +110,6 @@ impl Nqn {
         field
     }
 
-    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

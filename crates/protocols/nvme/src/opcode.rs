@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
-/// Admin commands.
+/// Opcodes of the admin queue (NVMe base §5).
 pub mod admin {
     use super::Opcode;
 
@@ -13,7 +13,6 @@ pub mod admin {
     pub const ABORT: Opcode = Opcode(0x08);
     pub const SET_FEATURES: Opcode = Opcode(0x09);
     pub const GET_FEATURES: Opcode = Opcode(0x0a);
-    /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: Opcode = Opcode(0x0c);
     pub const KEEP_ALIVE: Opcode = Opcode(0x18);
     pub const SANITIZE: Opcode = Opcode(0x84);
@@ -54,7 +53,6 @@ pub mod fabrics {
 /// Which way the data of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// There is none.
     None,
     ToController,
     ToHost,

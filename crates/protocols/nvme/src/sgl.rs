@@ -11,21 +11,16 @@ pub enum SglDescriptor {
     Offset {
         /// From the end of the command, and of ICDOFF.
         offset: u64,
-        /// Bytes.
         length: u32,
     },
     /// Data Block with an address (type 0h, subtype 0h). Not used over TCP.
     Address {
         /// In the host's memory.
         address: u64,
-        /// Bytes.
         length: u32,
     },
     /// Transport Data Block: the transport moves the data (type 5h, subtype Ah).
-    Transport {
-        /// Bytes.
-        length: u32,
-    },
+    Transport { length: u32 },
     /// Any other, by its last byte.
     Other(u8),
 }
@@ -40,7 +35,6 @@ impl SglDescriptor {
         length: 0,
     };
 
-    /// From the wire.
     #[inline]
     #[must_use]
     pub fn decode(bytes: [u8; Self::LENGTH]) -> Self {
@@ -59,7 +53,6 @@ impl SglDescriptor {
         }
     }
 
-    /// As it travels.
     #[must_use]
     pub fn encode(self) -> [u8; Self::LENGTH] {
         let mut out = [0; Self::LENGTH];

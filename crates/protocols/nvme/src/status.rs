@@ -62,21 +62,17 @@ statuses! {
     RESERVATION_CONFLICT = 0x0, 0x83, "Reservation Conflict";
 
     // Some codes mean another thing to I/O commands. Logs tell those of Connect, so these come first.
-    /// Of Connect.
     CONNECT_INCOMPATIBLE_FORMAT = 0x1, 0x80, "Connect Incompatible Format";
-    /// Of Connect.
     CONNECT_CONTROLLER_BUSY = 0x1, 0x81, "Connect Controller Busy";
     /// Of Connect. Dword 0 says where: the offset in bits 15:0, 1 in bit 16 if it is one into the data.
     CONNECT_INVALID_PARAMETERS = 0x1, 0x82, "Connect Invalid Parameters";
-    /// Of Connect.
     CONNECT_RESTART_DISCOVERY = 0x1, 0x83, "Connect Restart Discovery";
-    /// Of Connect.
     CONNECT_INVALID_HOST = 0x1, 0x84, "Connect Invalid Host";
-    /// Of Disconnect.
+    /// Of Disconnect, when it is sent to the admin queue.
     INVALID_QUEUE_TYPE = 0x1, 0x85, "Invalid Queue Type";
-    /// Of fabrics.
+    /// The discovery log page changed while it was read.
     DISCOVERY_RESTART = 0x1, 0x90, "Discovery Restart";
-    /// Of fabrics.
+    /// The queue must authenticate before other commands.
     AUTHENTICATION_REQUIRED = 0x1, 0x91, "Authentication Required";
 
     INVALID_QUEUE_IDENTIFIER = 0x1, 0x01, "Invalid Queue Identifier";

@@ -56,7 +56,7 @@ pub(crate) enum CommandKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// Logical block provisioning.
+    /// Needs logical block provisioning; refused on a fully provisioned unit.
     Unmap,
     /// SANITIZE by overwriting, and leaving its failure.
     Sanitize,
@@ -67,7 +67,7 @@ pub(crate) enum Needs {
 /// How long a command takes, for command timeouts descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duration {
-    /// Answered from memory.
+    /// Answered from memory, without the medium.
     Immediate,
     /// One operation on the medium.
     Medium,
@@ -181,7 +181,6 @@ pub(crate) fn lookup(cdb: Cdb) -> Lookup {
     }
 }
 
-/// What [`lookup`] found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lookup {
     Found(&'static CommandDescription),

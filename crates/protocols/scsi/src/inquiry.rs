@@ -327,7 +327,7 @@ fn optimal_transfer_blocks(config: &LogicalUnitConfig) -> u32 {
 
 /// Block device characteristics VPD page (B1h).
 fn block_device_characteristics(config: &LogicalUnitConfig, page: &mut Vec<u8>) {
-    /// Non-rotating medium.
+    /// MEDIUM ROTATION RATE 0001h: a medium that does not rotate.
     const SOLID_STATE: u16 = 0x0001;
     let rate = if config.rotational { 0 } else { SOLID_STATE };
     let mut data = [0; 60];

@@ -21,9 +21,8 @@ use crate::unit::LogicalUnit;
 /// What a plain READ or WRITE moves: at least one block, all within the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
-    /// First block.
     pub lba: Lba,
-    /// Bytes.
+    /// Bytes to move: blocks times block size.
     pub length: u32,
     pub writes: bool,
     /// A WRITE that is on the medium when it completes (Force Unit Access).

@@ -19,13 +19,13 @@ use longshore_block::operation::MediaError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SenseKey {
-    /// Nothing to tell.
+    /// No error; the bits of the sense data may still inform.
     NoSense = 0x0,
-    /// Succeeded after recovery.
+    /// The command succeeded after a recovery.
     RecoveredError = 0x1,
     /// The logical unit is not accessible.
     NotReady = 0x2,
-    /// The medium failed.
+    /// Data could not be read or written for a fault of the medium.
     MediumError = 0x3,
     /// The device failed in another way.
     HardwareError = 0x4,
@@ -46,7 +46,7 @@ pub enum SenseKey {
 /// ADDITIONAL SENSE CODE and its qualifier (SPC-4 Annex F). An open set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AdditionalSense {
-    /// ADDITIONAL SENSE CODE.
+    /// ADDITIONAL SENSE CODE, the first of two bytes.
     pub asc: u8,
     /// ADDITIONAL SENSE CODE QUALIFIER.
     pub ascq: u8,
@@ -357,7 +357,6 @@ pub enum SenseFormat {
     Descriptor,
 }
 
-/// Encoded sense data.
 #[derive(Clone, Copy)]
 pub struct SenseBytes {
     bytes: [u8; Self::CAPACITY],

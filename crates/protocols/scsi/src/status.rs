@@ -7,7 +7,6 @@ use std::fmt;
 pub struct Status(pub u8);
 
 impl Status {
-    /// The command succeeded.
     pub const GOOD: Self = Self(0x00);
     /// Sense data says what is wrong.
     pub const CHECK_CONDITION: Self = Self(0x02);

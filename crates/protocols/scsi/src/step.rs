@@ -18,11 +18,10 @@ use longshore_block::sanitize::SanitizeOrder;
 /// Which way the data of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// No data.
     None,
-    /// Data-in.
+    /// Data-in: read by the initiator.
     ToInitiator,
-    /// Data-out.
+    /// Data-out: written by the initiator.
     FromInitiator,
 }
 
@@ -36,7 +35,6 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// No data.
     pub const NONE: Self = Self {
         direction: Direction::None,
         length: 0,
@@ -78,7 +76,6 @@ pub enum Step {
     /// Abort all commands of these nexuses and NVMe hosts on this unit's volume (PREEMPT AND ABORT),
     /// then step with [`CommandEvent::TasksAborted`].
     AbortTasks(Vec<Arc<dyn Participant>>),
-    /// It is over.
     Complete(Completion),
 }
 

@@ -6,7 +6,7 @@ use crate::command_table::{self, CommandDescription, TABLE};
 use crate::sense::Sense;
 use crate::unit_config::LogicalUnitConfig;
 
-/// REPORTING OPTIONS.
+/// Values of REPORTING OPTIONS (SPC-4 §6.35).
 mod reporting {
     pub(super) const ALL: u8 = 0b000;
     pub(super) const OPERATION_CODE: u8 = 0b001;
@@ -98,7 +98,6 @@ fn one_command(command: Option<&CommandDescription>, timeouts: bool, data_in: &m
     }
 }
 
-/// Command timeouts descriptor.
 fn push_timeouts(command: &CommandDescription, data_in: &mut Vec<u8>) {
     let (nominal, recommended) = command.duration.timeouts_s();
     data_in.extend([0, 0x0a, 0, 0]);

@@ -36,7 +36,6 @@ pub use crate::unit_config::LogicalUnitConfig;
 /// Kinds of reset (SAM-5 §6.3, §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// LOGICAL UNIT RESET.
     LogicalUnit,
     /// TARGET WARM RESET of iSCSI.
     TargetWarm,

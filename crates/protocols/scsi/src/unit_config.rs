@@ -18,11 +18,11 @@ pub struct LogicalUnitConfig {
     pub product: Option<String>,
     /// Worldwide name; `None`: derived from the UUID.
     pub naa: Option<Naa>,
-    /// 512 or 4096.
+    /// Bytes of a logical block: 512 or 4096.
     pub block_size: u32,
     /// Bytes that the medium writes in one piece: a power of two, at least the block size.
     pub physical_block_size: u32,
-    /// At least 1.
+    /// Blocks of the unit, at least 1.
     pub block_count: u64,
     /// Writes are refused with WRITE PROTECTED.
     pub read_only: bool,
@@ -32,7 +32,6 @@ pub struct LogicalUnitConfig {
     pub unmap_granularity_blocks: Option<u32>,
     /// Unmapped blocks read as zeros.
     pub unmapped_reads_zeros: bool,
-    /// Spinning medium.
     pub rotational: bool,
     /// Largest transfer in one READ or WRITE; more is INVALID FIELD IN CDB.
     pub max_transfer_blocks: u32,

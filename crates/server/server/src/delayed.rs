@@ -27,7 +27,7 @@ pub(crate) struct Delay {
     pub task: TaskAddress,
     /// Place of the unit.
     pub unit: usize,
-    /// Of its limits.
+    /// Version of the limits that the delay was computed from.
     pub version: u64,
     pub until: Instant,
 }

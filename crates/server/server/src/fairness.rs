@@ -62,7 +62,6 @@ impl Fairness {
         wanted.min(self.receive_left)
     }
 
-    /// So much was.
     #[inline]
     pub(crate) fn received(&mut self, bytes: usize) {
         self.receive_left = self.receive_left.saturating_sub(bytes);

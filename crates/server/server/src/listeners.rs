@@ -95,7 +95,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// One listener more.
+    /// Opens a listener on the socket.
     pub(crate) fn open(
         &mut self,
         portal: usize,

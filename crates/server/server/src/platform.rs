@@ -42,7 +42,6 @@ pub trait Link: Debug + Send {
         None
     }
 
-    /// Whether [`Self::send_pages`] works.
     fn takes_pages(&self) -> bool {
         false
     }
@@ -90,7 +89,7 @@ pub trait Link: Debug + Send {
     /// The operating system's.
     fn watch(&mut self, platform: &mut dyn Platform, token: SocketToken) -> io::Result<()>;
 
-    /// Ends the reports.
+    /// Ends the reports of readiness for this socket.
     fn forget(&mut self, platform: &mut dyn Platform, token: SocketToken);
 }
 
@@ -102,7 +101,7 @@ pub trait Platform: Storage {
     /// The operating system's.
     fn watch(&mut self, descriptor: BorrowedFd<'_>, token: SocketToken) -> io::Result<()>;
 
-    /// Ends the watch.
+    /// Ends the watch over this descriptor.
     fn forget(&mut self, descriptor: BorrowedFd<'_>, token: SocketToken);
 
     /// Sleeps until something happens or `timeout` is over, and appends what happened.
@@ -192,7 +191,7 @@ fn processor_time_of_thread() -> Option<ProcessorTime> {
     })
 }
 
-/// A TCP connection.
+/// A TCP connection of the kernel.
 #[derive(Debug)]
 pub(crate) struct TcpLink(pub TcpStream);
 

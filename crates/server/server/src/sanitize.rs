@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use longshore_block::operation::MediaError;
-use longshore_block::sanitize::{Method, Outcome, Sanitize, SanitizeOrder};
+use longshore_block::sanitize::{Method, Sanitize, SanitizeOrder, SanitizeState};
 use longshore_nvme::controller::Subsystems;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{Execution, Extent, Geometry, Io, Operation, Request, VolumeError};
@@ -213,9 +213,9 @@ impl Sanitizing {
         // Those that come from now on wait for an operation of their own.
         let waiters = unit.sanitize_waiters.take();
         // What is stored comes first: were the end forgotten, the next start would erase what is written now.
-        let completed = succeeded && self.store_as(&sanitize.to_text_of(Outcome::Completed));
+        let completed = succeeded && self.store_as(&sanitize.to_text_of(SanitizeState::Completed));
         if !completed {
-            self.store_as(&sanitize.to_text_of(Outcome::Failed));
+            self.store_as(&sanitize.to_text_of(SanitizeState::Failed));
         }
         reservations.end_sanitize(completed);
         unit.gate

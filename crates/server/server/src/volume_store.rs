@@ -21,7 +21,7 @@ pub(crate) struct VolumeStore {
 }
 
 impl VolumeStore {
-    /// Persistent reservations.
+    /// File name of persistent reservations.
     pub(crate) const RESERVATIONS: &str = "reservations";
     /// How far sanitize operations are.
     pub(crate) const SANITIZE: &str = "sanitize";

@@ -137,7 +137,6 @@ impl std::fmt::Debug for Exported {
 }
 
 impl Exported {
-    /// Nothing yet.
     pub fn new(
         environment: Shared,
         login: LoginConfig,

@@ -40,7 +40,7 @@ const READ_BYTES: u32 = 4096;
 pub struct Deceived {
     index: usize,
     random: Random,
-    /// By NVMe/TCP.
+    /// The party speaks NVMe/TCP, not iSCSI.
     is_host: bool,
     line: Option<Line>,
     /// No connection before then.
@@ -51,7 +51,6 @@ pub struct Deceived {
     ends: u64,
 }
 
-/// A connection.
 #[derive(Debug)]
 struct Line {
     wire: usize,
@@ -93,7 +92,6 @@ impl Deceived {
         self.is_host
     }
 
-    /// Its connection.
     #[must_use]
     pub fn wire(&self) -> Option<usize> {
         self.line.as_ref().map(|line| line.wire)

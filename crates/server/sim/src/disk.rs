@@ -76,7 +76,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty disk.
+    /// A disk of zeros.
     #[must_use]
     pub fn new(bytes: usize, inode: u64) -> Self {
         Self {
@@ -125,7 +125,6 @@ impl Disk {
         }
     }
 
-    /// Zeroes a range.
     fn zero(&mut self, offset: u64, length: u64) {
         let start = to_usize(offset);
         self.cache[start..start + to_usize(length)].fill(0);

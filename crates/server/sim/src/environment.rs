@@ -36,17 +36,9 @@ pub enum SimulatedEvent {
     /// The target can send again.
     Writable { wire: usize },
     /// A storage operation does its work.
-    StorageEffect {
-        /// Of which disk.
-        disk: usize,
-        operation: u64,
-    },
+    StorageEffect { disk: usize, operation: u64 },
     /// A storage operation is over.
-    StorageDone {
-        /// Of which disk.
-        disk: usize,
-        operation: u64,
-    },
+    StorageDone { disk: usize, operation: u64 },
     /// An operation that was delegated is over.
     DelegatedDone { operation: u64 },
     /// A shard takes a turn.
@@ -103,7 +95,6 @@ pub struct Environment {
     pub profile: Profile,
     /// All connections there have been.
     pub wires: Vec<Wire>,
-    /// The media.
     pub disks: Vec<Disk>,
     delegated: DelegatedOperations,
     agenda: BinaryHeap<Reverse<Planned>>,
@@ -177,7 +168,7 @@ impl Environment {
         u64::try_from(nanoseconds).unwrap_or(u64::MAX)
     }
 
-    /// Notes what happens.
+    /// Writes the line to the trace, if one is kept.
     pub fn trace(&mut self, line: fmt::Arguments<'_>) {
         let line = format!("{:>14.6} {line}", Millis(self.now));
         for byte in line.bytes() {
@@ -263,7 +254,6 @@ impl fmt::Display for Millis {
 pub struct Shared(Arc<Mutex<Environment>>);
 
 impl Shared {
-    /// Shares it.
     #[must_use]
     pub fn new(environment: Environment) -> Self {
         Self(Arc::new(Mutex::new(environment)))

@@ -82,9 +82,9 @@ pub use world::World;
 /// What came of a run in which no promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Commands sent.
+    /// Commands that were sent.
     pub steps: u64,
-    /// Virtual nanoseconds.
+    /// Virtual time of the end, in nanoseconds.
     pub time: u64,
     /// Times that a connection went from one shard to another.
     pub moves: u64,
@@ -98,7 +98,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub seed: u64,
-    /// Its length.
+    /// Commands until the run ends.
     pub steps: u64,
     pub violation: Violation,
     pub trace: Vec<String>,

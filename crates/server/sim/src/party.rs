@@ -39,7 +39,6 @@ impl Party {
         }
     }
 
-    /// Its connections.
     #[must_use]
     pub fn wires(&self) -> Vec<usize> {
         match self {
@@ -98,7 +97,6 @@ impl Party {
         }
     }
 
-    /// Closes its connections.
     pub fn hang_up(&mut self, scene: &mut Scene<'_>) {
         match self {
             Self::Initiator(initiator) => initiator.hang_up(scene),

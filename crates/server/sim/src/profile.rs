@@ -9,7 +9,7 @@ use crate::time::{MICROSECOND, MILLISECOND};
 pub enum Planted {
     /// The first change exchanges two units.
     MixedUpMap,
-    /// Flushes do nothing.
+    /// A flush succeeds and makes nothing durable.
     ForgottenFlush,
     /// What is to be read-only is not.
     ForgottenProtection,
@@ -44,11 +44,11 @@ pub struct Profile {
     pub stall: u64,
     pub stall_time: u64,
     pub short_transfer: u64,
-    /// EINTR.
+    /// A storage operation fails with EINTR.
     pub interrupted: u64,
     /// EIO on reads and writes.
     pub io_error: u64,
-    /// ENOSPC.
+    /// A write fails with ENOSPC.
     pub no_space: u64,
     /// fdatasync, or the sync of a write, fails, and what was dirty is lost.
     pub sync_fails: u64,

@@ -12,7 +12,6 @@ impl Random {
         Self(seed)
     }
 
-    /// The next number.
     pub const fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -41,7 +40,6 @@ impl Random {
         to_usize(self.below(limit as u64))
     }
 
-    /// One of them.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.index(choices.len())]
     }

@@ -172,7 +172,7 @@ impl Noticed {
 
 /// See the module documentation.
 pub struct Scene<'a> {
-    /// Clock and network.
+    /// The clock and the network of the run.
     pub environment: &'a Shared,
     /// What the units may hold.
     pub histories: &'a mut [History],
@@ -194,13 +194,12 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The time.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.environment.lock().now
     }
 
-    /// Notes what happens.
+    /// Writes the line to the trace, if one is kept.
     pub fn trace(&self, line: fmt::Arguments<'_>) {
         self.environment.lock().trace(line);
     }

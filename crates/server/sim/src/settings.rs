@@ -5,7 +5,7 @@ use crate::profile::{Planted, Profile};
 /// What a run is to be like.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Decides everything.
+    /// Determines all choices of the run.
     pub seed: u64,
     /// Commands that are sent before the run comes to its end.
     pub steps: u64,

@@ -16,7 +16,6 @@ pub(crate) struct Stream {
     pub(crate) ended: bool,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub struct Wire {
     pub(crate) to_target: Stream,

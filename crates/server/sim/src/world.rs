@@ -47,9 +47,8 @@ enum Phase {
     Working,
     /// No new commands; those under way end.
     Settling,
-    /// Sessions end.
+    /// Initiators and hosts end their sessions.
     LoggingOut,
-    /// The server ends.
     Ending,
 }
 

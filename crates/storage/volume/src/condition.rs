@@ -9,7 +9,6 @@ use crate::error::VolumeError;
 /// has had the chance to look at what is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
-    /// Nothing is wrong.
     #[default]
     Sound,
     /// A flush or durable write failed: writes that were acknowledged may be lost. Reads go on.

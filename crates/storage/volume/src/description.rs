@@ -26,9 +26,9 @@ pub struct Identity {
 /// Size at this moment; it can change when the volume is resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub block_size: u32,
-    /// At least 1.
+    /// Blocks of the volume, at least 1.
     pub block_count: u64,
 }
 

@@ -38,7 +38,7 @@ pub struct RequestId {
 /// What became of a request that was started.
 #[derive(Debug)]
 pub enum Started<T> {
-    /// It is over.
+    /// The request has ended.
     Ended(T, Ended),
     /// It waits. Its end comes out of [`Executor::next_ended`].
     Waits(RequestId),

@@ -365,7 +365,7 @@ impl Sleepers {
 pub struct Sleep {
     io: Io,
     until: Instant,
-    /// Once it sleeps.
+    /// Number of the timer, once it runs.
     number: Option<u64>,
 }
 

@@ -42,7 +42,6 @@ pub enum NoMachineId {
     /// A file holds something else.
     #[error("/{place} {reason}")]
     Unusable {
-        /// The file.
         place: &'static str,
         /// What is wrong with it.
         reason: NotMachineId,
@@ -50,7 +49,6 @@ pub enum NoMachineId {
     /// A file cannot be read.
     #[error("/{place} cannot be read: {source}")]
     Unreadable {
-        /// The file.
         place: &'static str,
         /// What the operating system said.
         source: io::Error,

@@ -15,7 +15,6 @@ use longshore_block::operation::Operation;
 pub struct ByteRange {
     /// From the start of the volume.
     pub offset: u64,
-    /// Number of bytes.
     pub length: u64,
 }
 
@@ -67,7 +66,7 @@ impl Outline {
         &self.identity.name
     }
 
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub fn block_size(&self) -> u32 {
         1 << self.block_shift
     }

@@ -76,7 +76,7 @@ pub struct Ended {
 pub enum Execution {
     /// It ended at once. `None` once that was taken.
     Ended(Option<Ended>),
-    /// It waits.
+    /// The request waits for storage, a timer or another thread.
     Running(Pin<Box<dyn Future<Output = Ended>>>),
 }
 

@@ -67,7 +67,7 @@ pub enum Way {
     Write,
 }
 
-/// One limit.
+/// One limit as a clock: the time until which it is used up.
 #[derive(Debug, Default)]
 struct Clock {
     /// Units per second; 0: no limit.
@@ -110,7 +110,6 @@ impl std::fmt::Debug for Watchers {
 }
 
 impl Default for Throttle {
-    /// No limits.
     fn default() -> Self {
         Self {
             is_limited: AtomicBool::new(false),

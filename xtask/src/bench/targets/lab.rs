@@ -38,7 +38,7 @@ pub enum Which {
 pub struct Load {
     pub protocol: Protocol,
     pub backend: Backend,
-    /// `randread`, `write`, …
+    /// Order and direction as `bench` names them: `randread`, `write`, …
     pub order: &'static str,
     pub size: u32,
     pub depth: u32,
@@ -60,7 +60,6 @@ pub struct Lab<'a> {
     floor_file: OnceCell<Floor>,
 }
 
-/// A running floor.
 struct Floor {
     child: Child,
     address: String,

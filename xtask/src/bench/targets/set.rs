@@ -16,7 +16,7 @@ pub struct Way {
     pub name: &'static str,
     /// The client with its arguments, but for the time.
     pub words: Vec<String>,
-    /// The server's process.
+    /// Process identifier of the server under test.
     pub pid: u32,
     /// A process that never sleeps shares the server's processor.
     pub disturbed: bool,

@@ -31,7 +31,7 @@ pub struct Planned {
 enum Kind {
     /// Beside the floor, and where it is iSCSI and small, tgt; IOPS against SPDK.
     Null,
-    /// IOPS against SPDK.
+    /// IOPS of volumes in memory, beside SPDK.
     Memory,
     /// A file beside the null volume.
     File,

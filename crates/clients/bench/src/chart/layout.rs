@@ -31,12 +31,12 @@ pub(super) struct Layout {
     /// How high it is.
     pub header: u32,
     height: u32,
-    texts: Vec<Place>,
+    texts: Vec<PlacedText>,
     samples: Vec<Sample>,
 }
 
 /// A line of text.
-struct Place {
+struct PlacedText {
     x: u32,
     y: u32,
     size: u32,
@@ -87,7 +87,7 @@ impl Layout {
     }
 
     fn line(&mut self, text: String, size: u32, height: u32) {
-        self.texts.push(Place {
+        self.texts.push(PlacedText {
             x: MARGIN,
             y: self.header,
             size,
@@ -124,7 +124,7 @@ impl Layout {
             }
             let y = self.header;
             self.samples.push(Sample { x, y, look });
-            self.texts.push(Place {
+            self.texts.push(PlacedText {
                 x: x + SAMPLE + SAMPLE_GAP,
                 y,
                 size: TEXT_SIZE,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Why there is no picture.
 #[derive(Debug, thiserror::Error)]
 pub enum PlotError {
-    /// Neither format.
+    /// The name of the file ends in neither `.svg` nor `.png`.
     #[error("--plot {}: unknown format; use a name that ends in .svg or .png", .0.display())]
     Format(PathBuf),
     /// One point, or none.
@@ -44,7 +44,7 @@ pub struct Chart {
 /// How an axis grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly, from zero.
+    /// Evenly divided, beginning at zero.
     Linear,
     /// By powers of two.
     Doubling,

@@ -12,7 +12,6 @@ pub struct Table {
 const TEXT_COLUMNS: usize = 4;
 
 impl Table {
-    /// Only the head.
     pub fn new(head: &[&str]) -> Self {
         let head = head.iter().map(|name| (*name).to_owned());
         Self {

@@ -48,8 +48,8 @@ pub fn point(rw: &str, bs: &str, iodepth: u32) -> PointResult {
     }
 }
 
-fn place(url: &str) -> Place {
-    Place {
+fn place(url: &str) -> TestedVolume {
+    TestedVolume {
         url: url.to_owned(),
         protocol: Way::Iscsi,
         portal: Some("192.0.2.7:3260".to_owned()),

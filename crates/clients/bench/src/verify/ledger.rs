@@ -63,7 +63,6 @@ impl Known {
 }
 
 impl Ledger {
-    /// Nothing written yet.
     #[must_use]
     pub fn new(region: Region) -> Self {
         let count = usize::try_from(region.blocks.div_ceil(CHUNK)).expect("a region in memory");

@@ -40,7 +40,7 @@ pub enum FaultKind {
     Misplaced,
     /// Parts of two writes.
     Torn,
-    /// Data of nobody.
+    /// The data carries no valid stamp.
     Corrupt,
 }
 

@@ -40,13 +40,13 @@ pub struct Stamp {
 /// What a block turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Whole.
+    /// A stamp whose checksum matches.
     Stamp(Stamp),
     /// Stamped, but not all of it is what the stamp says.
     Damaged(Stamp),
-    /// Nothing but zeros.
+    /// Zeros only: never written, or deallocated.
     Zeros,
-    /// Something else.
+    /// Neither a stamp nor zeros: written by another program.
     Foreign,
 }
 

@@ -31,7 +31,7 @@ pub enum CopyError {
         source_name: String,
         destination: String,
     },
-    /// No event loop.
+    /// The event loop could not be made.
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// The event loop failed.
@@ -40,7 +40,7 @@ pub enum CopyError {
     #[error("cannot read bytes {start} to {end} of {name}: {}", Cause(.source))]
     Read {
         name: String,
-        /// First byte.
+        /// First byte of the failed range.
         start: u64,
         /// Behind the last byte.
         end: u64,
@@ -50,7 +50,7 @@ pub enum CopyError {
     #[error("cannot write bytes {start} to {end} of {name}: {}", Cause(.source))]
     Write {
         name: String,
-        /// First byte.
+        /// First byte of the failed range.
         start: u64,
         /// Behind the last byte.
         end: u64,
@@ -124,7 +124,7 @@ pub enum CopyError {
         /// First byte that differs.
         offset: u64,
     },
-    /// Asked to stop.
+    /// A signal or the caller asked to stop.
     #[error("interrupted")]
     Interrupted {
         /// The signal that asked.
@@ -163,7 +163,6 @@ impl CopyError {
         matches!(source, VolumeError::NoSpace)
     }
 
-    /// Not an interruption.
     pub(super) fn is_failure(&self) -> bool {
         !matches!(self, Self::Interrupted { .. })
     }

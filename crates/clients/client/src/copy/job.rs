@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 /// [`PARALLEL_DEFAULT`] of them fit into 16 MiB.
 pub const CHUNK_DEFAULT: u64 = 1 << 20;
 
-/// Smallest chunk.
+/// Smallest chunk in bytes: one block of 4096.
 pub const CHUNK_MIN: u64 = 4096;
 
 pub const CHUNK_MAX: u64 = 64 << 20;
@@ -72,9 +72,9 @@ impl Default for Settings {
 /// What is to be copied where.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// From here.
+    /// Volume, file or device to read from.
     pub source: Endpoint,
-    /// To there.
+    /// Volume, file or device to write to.
     pub destination: Endpoint,
     /// How to reach the source if it is remote.
     pub source_options: Options,

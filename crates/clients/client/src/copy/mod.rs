@@ -219,7 +219,6 @@ fn chunk_for(asked: u64, alignment: u64, optimal: Option<u64>) -> u64 {
         .unwrap_or(asked)
 }
 
-/// For rates only.
 fn float(bytes: u64) -> f64 {
     const HALF: u64 = 1 << 32;
     let part = |bits: u64| f64::from(u32::try_from(bits).expect("half of the bits"));

@@ -34,7 +34,7 @@ impl Pace {
             .filter(|pause| !pause.is_zero())
     }
 
-    /// These bytes go.
+    /// Takes `bytes` off the allowance of the rate.
     pub(super) fn spend(&mut self, bytes: u64) {
         if let Some(rate) = self.bytes_per_second {
             self.paid_until += time_of(bytes, rate);

@@ -22,7 +22,6 @@ pub(super) const ZEROS_MAX: u64 = 32 << 20;
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Copy these bytes.
     Data(Range<u64>),
     /// These bytes read as zeros.
     Zeros(Range<u64>),

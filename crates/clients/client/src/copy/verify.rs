@@ -21,7 +21,7 @@ use super::trouble::trouble;
 use super::zeros;
 use crate::side::Side;
 
-/// Longest sleep.
+/// Longest sleep before signs of an interruption are looked for.
 const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// Places of a slot: what it reads at the source, and at the destination.

@@ -12,7 +12,7 @@ pub(super) const VOLUMES_MAX: usize = 1024;
 /// A way to a target or subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Portal {
-    /// Host and port.
+    /// `HOST:PORT` of the portal.
     pub address: String,
     /// `tcp`, or what else NVMe knows.
     pub transport: String,
@@ -22,7 +22,7 @@ pub struct Portal {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundVolume {
-    /// LUN or NSID.
+    /// LUN of a target, NSID of a subsystem.
     pub number: u64,
     /// Bytes it holds, when it tells.
     pub size_bytes: Option<u64>,
@@ -41,7 +41,7 @@ pub struct FoundVolume {
 pub struct FoundTarget {
     /// How it is reached.
     pub protocol: Protocol,
-    /// TargetName or SUBNQN.
+    /// TargetName of a target, SUBNQN of a subsystem.
     pub name: String,
     pub portals: Vec<Portal>,
     pub volumes: Vec<FoundVolume>,

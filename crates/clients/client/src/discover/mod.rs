@@ -71,7 +71,6 @@ pub struct Silence {
 pub struct Discovery {
     /// Portals that answered, with the protocol they speak.
     pub answered: Vec<Answered>,
-    /// Targets and subsystems.
     pub targets: Vec<FoundTarget>,
     /// Portals that did not answer.
     pub silent: Vec<Silence>,

@@ -14,7 +14,7 @@ pub enum EndpointError {
     /// A URL with something wrong.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// `-`.
+    /// `-`, for standard input or output.
     #[error("`-`: standard input and output cannot be copied; name a file")]
     Stream,
     /// There is no such file.

@@ -14,9 +14,9 @@ use super::lost::Lost;
 /// Sense data, as far as anybody acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
-    /// SENSE KEY.
+    /// SENSE KEY (SPC-4 §4.5.6), 0 to Fh.
     pub key: u8,
-    /// ADDITIONAL SENSE CODE.
+    /// ADDITIONAL SENSE CODE (SPC-4 Annex F).
     pub asc: u8,
     /// ADDITIONAL SENSE CODE QUALIFIER.
     pub ascq: u8,
@@ -30,15 +30,15 @@ pub enum Failure {
     /// A SCSI status other than those below.
     #[error("the target answers {}{}", ScsiText(*.status), SenseText(*.sense))]
     Scsi {
-        /// STATUS.
+        /// STATUS (SAM-5 §5.3), as the response carries it.
         status: u8,
-        /// With CHECK CONDITION.
+        /// Sense data, which comes with CHECK CONDITION.
         sense: Option<Sense>,
     },
     /// An NVMe status other than those below.
     #[error("the controller answers {status:?}")]
     Nvme {
-        /// The Status Field.
+        /// Status code type and status code of the completion.
         status: NvmeStatus,
         /// The delay that its CRD field names.
         retry_after: Option<Duration>,
@@ -80,15 +80,15 @@ pub enum Failure {
     WrongDataLength {
         /// Bytes of the operation.
         needed: u64,
-        /// Bytes given.
+        /// Bytes of the memory that came with it.
         given: u64,
     },
     /// Offset and length are not whole blocks.
     #[error("{length} bytes at offset {offset} are not whole blocks of {block_size} bytes")]
     Misaligned {
-        /// In bytes.
+        /// From the start of the volume, in bytes.
         offset: u64,
-        /// In bytes.
+        /// Bytes that were asked for.
         length: u64,
         /// Bytes of a block.
         block_size: u32,
@@ -140,7 +140,7 @@ const BUSY_DELAY: Duration = Duration::from_millis(20);
 const TRANSITION_DELAY: Duration = Duration::from_millis(500);
 
 impl Failure {
-    /// What may help.
+    /// The remedy that the status leaves. Sense data is weighed where there is any.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -19,7 +19,7 @@ pub enum Lost {
     /// The peer did not answer in time, so we gave it up.
     #[error("the server does not answer")]
     Silent,
-    /// We closed it.
+    /// [`Queue::close`](crate::queue::Queue::close), or the end of the volume.
     #[error("this side closed it")]
     Ours,
     /// The portal now leads to another volume than the one that was opened.

@@ -15,19 +15,19 @@ const WRITE_SAME_NDOB: u8 = 0x01;
 
 /// Operation codes that are asked for in more than one place.
 pub mod opcode {
-    /// TEST UNIT READY.
+    /// TEST UNIT READY of SPC-4, six bytes.
     pub const TEST_UNIT_READY: u8 = 0x00;
-    /// SYNCHRONIZE CACHE (10).
+    /// SYNCHRONIZE CACHE (10) of SBC-3: all blocks when LBA and length are 0.
     pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
-    /// UNMAP.
+    /// UNMAP of SBC-3: block descriptors follow as data.
     pub const UNMAP: u8 = 0x42;
-    /// COMPARE AND WRITE.
+    /// COMPARE AND WRITE of SBC-3: the data is what to expect, then what to write.
     pub const COMPARE_AND_WRITE: u8 = 0x89;
-    /// READ (16).
+    /// READ (16) of SBC-3: 64-bit LBA, 32-bit length in blocks.
     pub const READ_16: u8 = 0x88;
-    /// SYNCHRONIZE CACHE (16).
+    /// SYNCHRONIZE CACHE (16) of SBC-3, for targets without the short form.
     pub const SYNCHRONIZE_CACHE_16: u8 = 0x91;
-    /// WRITE SAME (16).
+    /// WRITE SAME (16) of SBC-3: one block as data, or NDOB.
     pub const WRITE_SAME_16: u8 = 0x93;
     /// SERVICE ACTION IN (16): READ CAPACITY (16), GET LBA STATUS.
     pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
@@ -35,9 +35,9 @@ pub mod opcode {
 
 /// Service actions of SERVICE ACTION IN (16).
 pub mod service_action {
-    /// READ CAPACITY (16).
+    /// Service action of READ CAPACITY (16).
     pub const READ_CAPACITY_16: u8 = 0x10;
-    /// GET LBA STATUS.
+    /// Service action of GET LBA STATUS.
     pub const GET_LBA_STATUS: u8 = 0x12;
 }
 
@@ -62,7 +62,7 @@ impl Cdb {
         Self { bytes, length }
     }
 
-    /// Its bytes.
+    /// The bytes of the CDB without padding: 6, 10 or 16.
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -75,7 +75,7 @@ impl Cdb {
         self
     }
 
-    /// TEST UNIT READY.
+    /// TEST UNIT READY: GOOD, or the sense data that says what is missing.
     #[must_use]
     pub const fn test_unit_ready() -> Self {
         Self::new(opcode::TEST_UNIT_READY)
@@ -89,13 +89,13 @@ impl Cdb {
             .put(3, allocation_length.to_be_bytes())
     }
 
-    /// READ CAPACITY (10).
+    /// READ CAPACITY (10): FFFFFFFFh blocks mean that READ CAPACITY (16) knows more.
     #[must_use]
     pub const fn read_capacity_10() -> Self {
         Self::new(0x25)
     }
 
-    /// READ CAPACITY (16).
+    /// READ CAPACITY (16): block count, block sizes, LBPME and LBPRZ.
     #[must_use]
     pub fn read_capacity_16(allocation_length: u32) -> Self {
         Self::new(opcode::SERVICE_ACTION_IN_16)
@@ -110,7 +110,7 @@ impl Cdb {
         Self::new(0x1a).put(1, [DBD, page & 0x3f, 0, allocation_length])
     }
 
-    /// REPORT LUNS.
+    /// REPORT LUNS of all logical units (SELECT REPORT 0).
     #[must_use]
     pub fn report_luns(allocation_length: u32) -> Self {
         Self::new(0xa0).put(6, allocation_length.to_be_bytes())
@@ -138,7 +138,7 @@ impl Cdb {
             .put(6, allocation_length.to_be_bytes())
     }
 
-    /// PERSISTENT RESERVE IN.
+    /// PERSISTENT RESERVE IN with a service action, such as READ KEYS (0).
     #[must_use]
     pub fn persistent_reserve_in(action: u8, allocation_length: u16) -> Self {
         Self::new(0x5e)

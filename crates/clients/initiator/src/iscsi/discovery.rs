@@ -27,7 +27,7 @@ const PORTALS_MAX: usize = 256;
 /// A target and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiscoveredTarget {
-    /// TargetName.
+    /// TargetName of the SendTargets answer.
     #[serde(serialize_with = "as_text")]
     pub name: IscsiName,
     /// Its portals; at least one.
@@ -37,7 +37,7 @@ pub struct DiscoveredTarget {
 /// One portal of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiscoveredPortal {
-    /// Where.
+    /// Host and port of TargetAddress; port 3260 where it names none.
     #[serde(serialize_with = "as_text")]
     pub address: HostPort,
     /// Portals with the same tag share sessions.
@@ -121,7 +121,6 @@ fn parse(answer: &[u8], asked: &HostPort) -> Vec<DiscoveredTarget> {
     targets
 }
 
-/// `HOST[:PORT][,TAG]`.
 fn parse_portal(text: &str) -> Option<DiscoveredPortal> {
     let (address, portal_group_tag) = split_portal_group(text);
     Some(DiscoveredPortal {

@@ -80,7 +80,6 @@ impl Credentials {
     }
 }
 
-/// A discovery session.
 pub(super) fn log_in_for_discovery(
     portal: &HostPort,
     credentials: Credentials,

@@ -49,9 +49,9 @@ pub struct Dialect {
     pub write_cache: bool,
     /// The target has no SYNCHRONIZE CACHE (10), but (16).
     pub synchronize_cache_16: bool,
-    /// UNMAP.
+    /// UNMAP is supported, by LBPU or the block limits.
     pub unmap: bool,
-    /// WRITE SAME (16).
+    /// WRITE SAME (16) is supported, by REPORT SUPPORTED OPERATION CODES, or else by LBPWS and the block limits.
     pub write_same: bool,
     /// WRITE SAME (16) may have the UNMAP bit.
     pub write_same_unmap: bool,
@@ -59,7 +59,7 @@ pub struct Dialect {
     pub write_same_without_data: bool,
     /// Most blocks of COMPARE AND WRITE; 0: there is none.
     pub compare_and_write_max: u8,
-    /// GET LBA STATUS.
+    /// GET LBA STATUS is supported, so that extent status has an answer.
     pub get_lba_status: bool,
 }
 
@@ -109,7 +109,7 @@ pub struct Machine {
     connection: Connection,
     lun: Lun,
     dialect: Dialect,
-    /// By command number.
+    /// Indexed by the command number of the connection.
     slots: Vec<Slot>,
     /// A logical block of them.
     zeros: Box<[u8]>,

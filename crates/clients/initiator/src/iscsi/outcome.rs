@@ -16,13 +16,13 @@ use crate::info::Notice;
 pub mod key {
     /// RECOVERED ERROR: it went well in the end.
     pub const RECOVERED_ERROR: u8 = 0x1;
-    /// ILLEGAL REQUEST.
+    /// ILLEGAL REQUEST: the command or a parameter of it is not supported.
     pub const ILLEGAL_REQUEST: u8 = 0x5;
-    /// UNIT ATTENTION.
+    /// UNIT ATTENTION: something changed; the command was not executed.
     pub const UNIT_ATTENTION: u8 = 0x6;
-    /// DATA PROTECT.
+    /// DATA PROTECT: the medium or a range of it is protected.
     pub const DATA_PROTECT: u8 = 0x7;
-    /// MISCOMPARE.
+    /// MISCOMPARE: COMPARE AND WRITE found other data.
     pub const MISCOMPARE: u8 = 0xe;
 }
 

@@ -42,7 +42,7 @@ const UNSENT_MAX: usize = 8 * DATA_BYTES_MAX as usize + (4 << 20);
 /// What a command moves.
 #[derive(Clone, Copy, Debug)]
 pub enum Transfer<'a> {
-    /// Nothing.
+    /// Neither side sends data.
     None,
     /// So many bytes to us.
     Read(u32),
@@ -111,7 +111,7 @@ pub struct Session {
     inbox: Inbox,
     next_tag: u64,
     received: Box<[u8]>,
-    /// For one exchange.
+    /// Longest wait for the answer to one exchange.
     limit: Duration,
     /// How the connection ended: the error of every later call.
     ended: Option<End>,
@@ -648,6 +648,5 @@ enum End {
 pub(super) enum LoginFailure {
     /// The login machine says.
     Machine(longshore_iscsi::initiator::login::LoginError),
-    /// Everything else.
     Error(Error),
 }

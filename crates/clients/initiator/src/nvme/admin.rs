@@ -35,17 +35,13 @@ const ADMIN_ENTRIES: u16 = 32;
 /// However long a controller says it needs to become ready, so long is waited at most.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
-/// Feature identifiers.
 mod feature {
-    /// Number of Queues.
     pub(super) const NUMBER_OF_QUEUES: u8 = 0x07;
-    /// Asynchronous Event Configuration.
     pub(super) const ASYNC_EVENTS: u8 = 0x0b;
-    /// Host Behavior Support.
     pub(super) const HOST_BEHAVIOR: u8 = 0x16;
 }
 
-/// CAP: Controller Capabilities.
+/// CAP, the property at offset 0 (NVMe base §3.1.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
@@ -89,7 +85,6 @@ impl Capabilities {
     }
 }
 
-/// CSTS: Controller Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ControllerStatus(pub(super) u64);
 
@@ -208,7 +203,7 @@ impl Admin {
         }
     }
 
-    /// Where it is.
+    /// The portal that was connected to.
     #[must_use]
     pub const fn portal(&self) -> &HostPort {
         &self.portal
@@ -232,13 +227,13 @@ impl Admin {
         &self.subsystem
     }
 
-    /// CNTLID.
+    /// CNTLID, as the answer to Connect gives it.
     #[must_use]
     pub const fn controller_id(&self) -> u16 {
         self.controller_id
     }
 
-    /// CAP.
+    /// CAP, as read before the controller was enabled.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         self.capabilities
@@ -328,7 +323,6 @@ impl Admin {
         self.run("Property Set", &set, &[]).map(drop)
     }
 
-    /// CSTS.
     pub(super) fn status(&mut self) -> Result<ControllerStatus, Error> {
         self.property(Property::CSTS).map(ControllerStatus)
     }

@@ -42,13 +42,13 @@ const REFERRALS_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryKind {
-    /// Another discovery subsystem.
+    /// Another discovery subsystem, to be asked next.
     Referral,
     /// A subsystem with namespaces.
     Nvm,
     /// The discovery subsystem that was asked.
     CurrentDiscovery,
-    /// Something newer.
+    /// A SUBTYPE that is newer than this library.
     Other(u8),
 }
 
@@ -57,11 +57,11 @@ pub enum EntryKind {
 pub struct DiscoveryEntry {
     /// What it leads to.
     pub kind: EntryKind,
-    /// SUBNQN.
+    /// SUBNQN: the NQN to connect to.
     pub subsystem: String,
     /// TRTYPE in words: `tcp`, `rdma`, `fc`, …
     pub transport: String,
-    /// TRADDR.
+    /// TRADDR: the address, for TCP an IP address without port.
     pub address: String,
     /// TRSVCID: the port, for TCP.
     pub service: String,

@@ -8,34 +8,33 @@ use super::page::Page;
 /// Bytes of every data structure of Identify.
 pub(super) const IDENTIFY_BYTES: usize = 4096;
 
-/// CNS values.
 pub(super) mod cns {
     /// Identify Namespace of the NVM command set.
     pub(in super::super) const NAMESPACE: u8 = 0x00;
-    /// Identify Controller.
+    /// Data structure of the controller that is asked.
     pub(in super::super) const CONTROLLER: u8 = 0x01;
-    /// Active namespaces.
+    /// NSIDs of active namespaces, in ascending order: 1024 from the given one on.
     pub(in super::super) const ACTIVE_NAMESPACES: u8 = 0x02;
-    /// Namespace identification descriptors.
+    /// Namespace Identification Descriptors: EUI64, NGUID and UUID.
     pub(in super::super) const DESCRIPTORS: u8 = 0x03;
     /// Identify Controller of an I/O command set.
     pub(in super::super) const COMMAND_SET_CONTROLLER: u8 = 0x06;
 }
 
-/// Identify Controller.
+/// Identify Controller (NVMe base §5.17.2.1), without what no caller needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentifyController {
-    /// SN.
+    /// SN, without the spaces that pad it.
     pub serial: String,
-    /// MN.
+    /// MN, without the spaces that pad it.
     pub model: String,
-    /// FR.
+    /// FR, without the spaces that pad it.
     pub firmware: String,
     /// VER: major in bits 31:16, minor in 15:8.
     pub version: u32,
-    /// CNTLID.
+    /// CNTLID, one of the subsystem's controllers.
     pub controller_id: u16,
-    /// SUBNQN.
+    /// SUBNQN: the NVM subsystem NQN.
     pub subsystem: String,
     /// CMIC: the subsystem can have several ports, or several controllers.
     pub is_shared: bool,
@@ -57,9 +56,9 @@ pub struct IdentifyController {
     pub keep_alive_granularity: u16,
     /// MAXCMD: commands a queue takes at a time; 0: not reported.
     pub max_commands: u16,
-    /// NN.
+    /// NN: the highest NSID, not the number of namespaces.
     pub namespaces: u32,
-    /// ONCS.
+    /// ONCS: the optional commands of the NVM command set.
     pub optional_commands: OptionalCommands,
     /// FUSES: Compare and Write can be fused.
     pub fused_compare_and_write: bool,
@@ -71,7 +70,7 @@ pub struct IdentifyController {
     pub atomic_write_power_fail_blocks: u32,
     /// ACWU: blocks of the longest fused Compare and Write.
     pub compare_and_write_blocks: u32,
-    /// NANAGRPID.
+    /// NANAGRPID: number of ANA groups.
     pub ana_groups: u32,
     /// ANATT: longest transition between states, in seconds.
     pub ana_transition_s: u8,
@@ -90,25 +89,25 @@ pub struct IdentifyController {
 pub struct OptionalCommands(pub u16);
 
 impl OptionalCommands {
-    /// Compare.
+    /// Bit 0: Compare, alone and fused.
     #[must_use]
     pub const fn compare(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Dataset Management.
+    /// Bit 2: Dataset Management, and with it Deallocate.
     #[must_use]
     pub const fn dataset_management(self) -> bool {
         self.0 & 1 << 2 != 0
     }
 
-    /// Write Zeroes.
+    /// Bit 3: Write Zeroes of any range up to WZSL.
     #[must_use]
     pub const fn write_zeroes(self) -> bool {
         self.0 & 1 << 3 != 0
     }
 
-    /// Reservations.
+    /// Bit 5: the four Reservation commands.
     #[must_use]
     pub const fn reservations(self) -> bool {
         self.0 & 1 << 5 != 0
@@ -177,12 +176,12 @@ impl IdentifyController {
 /// DLFEAT: what deallocated blocks read as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeallocatedBlocks {
-    /// Not reported.
+    /// The controller says nothing, so that any data may come.
     #[default]
     Unknown,
-    /// Zeros.
+    /// All bytes are 00h.
     Zeros,
-    /// Ones.
+    /// All bytes are FFh.
     Ones,
 }
 
@@ -205,15 +204,15 @@ pub struct IdentifyNamespace {
     pub reservation_capabilities: u8,
     /// NSATTR: it cannot be written.
     pub write_protected: bool,
-    /// DLFEAT.
+    /// DLFEAT, bits 2:0: what deallocated blocks read as.
     pub deallocated_blocks: DeallocatedBlocks,
     /// DLFEAT: Write Zeroes can deallocate.
     pub write_zeroes_deallocates: bool,
     /// NAWUN, or `None` where that of the controller holds.
     pub atomic_write_blocks: Option<u32>,
-    /// NAWUPF, the same.
+    /// NAWUPF: blocks that a power loss leaves all old or all new, or `None` where that of the controller holds.
     pub atomic_write_power_fail_blocks: Option<u32>,
-    /// NACWU, the same.
+    /// NACWU: blocks of an atomic Compare and Write, or `None` where that of the controller holds.
     pub compare_and_write_blocks: Option<u32>,
     /// NPWG: blocks in which writes are fast.
     pub preferred_write_blocks: Option<u32>,
@@ -223,13 +222,13 @@ pub struct IdentifyNamespace {
     pub optimal_write_blocks: Option<u32>,
     /// NOIOB: commands should not cross multiples of it.
     pub optimal_boundary_blocks: Option<u32>,
-    /// ANAGRPID.
+    /// ANAGRPID: the ANA group whose state holds for this namespace.
     pub ana_group: u32,
-    /// NGUID.
+    /// NGUID, big endian; all zeros are `None`.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64.
+    /// EUI64, big endian; all zeros are `None`.
     pub eui64: Option<[u8; 8]>,
-    /// NVMCAP, in bytes.
+    /// NVMCAP: bytes of the medium that the namespace can use.
     pub capacity_bytes: u128,
 }
 
@@ -297,11 +296,11 @@ impl IdentifyNamespace {
 /// Namespace identification descriptors (CNS 03h).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceDescriptors {
-    /// EUI64.
+    /// EUI64, big endian, from the descriptor of type 1.
     pub eui64: Option<[u8; 8]>,
-    /// NGUID.
+    /// NGUID, big endian, from the descriptor of type 2.
     pub nguid: Option<[u8; 16]>,
-    /// UUID.
+    /// UUID in its byte order (RFC 9562), from the descriptor of type 3.
     pub uuid: Option<[u8; 16]>,
     /// CSI: which I/O command set it is of; 0 is NVM.
     pub command_set: Option<u8>,

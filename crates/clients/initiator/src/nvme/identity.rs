@@ -23,9 +23,9 @@ const DERIVED: Uuid = Uuid::from_u128(0x8d1c_42a6_70b9_4f3e_9b1d_5a27_e6f0_13c8)
 /// A host's name and identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostIdentity {
-    /// HOSTNQN.
+    /// HOSTNQN: access rules of servers go by it.
     pub nqn: Nqn,
-    /// HOSTID.
+    /// HOSTID: reservations belong to it, whatever the NQN.
     pub id: [u8; 16],
 }
 

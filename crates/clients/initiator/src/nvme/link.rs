@@ -32,9 +32,7 @@ pub(crate) enum LinkError {
     /// Of a socket call.
     #[error("{call}: {error}")]
     Io {
-        /// Which one.
         call: &'static str,
-        /// What it said.
         error: Arc<io::Error>,
     },
     /// Nothing came in time.
@@ -43,7 +41,6 @@ pub(crate) enum LinkError {
     /// An end of file.
     #[error("the controller closed the connection")]
     Closed,
-    /// A C2HTermReq.
     #[error("the controller terminated the connection: {} ({:#x})", .0.status, .0.information)]
     Terminated(FatalError),
     /// The controller broke a rule, and was told so.
@@ -71,7 +68,6 @@ impl LinkError {
 /// What a controller answered to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Its status.
     pub(crate) status: Status,
     /// Dwords 0 and 1 of the completion.
     pub(crate) result: u64,
@@ -99,10 +95,9 @@ pub(crate) struct Link {
     stream: TcpStream,
     connection: Connection,
     transmit: Transmit,
-    /// By slot.
+    /// Indexed by the slot of the queue, which is the CID.
     pending: Vec<Pending>,
     ended: Vec<(Ticket, Answer)>,
-    /// Given out last.
     last: Ticket,
     received: Box<[u8]>,
     /// How the connection ended.
@@ -139,7 +134,6 @@ impl Link {
         Ok(link)
     }
 
-    /// The machine.
     pub(crate) const fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -149,7 +143,6 @@ impl Link {
         &mut self.connection
     }
 
-    /// The socket.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

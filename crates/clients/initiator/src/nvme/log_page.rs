@@ -8,11 +8,8 @@ use crate::info::AccessState;
 pub(super) mod lid {
     /// SMART / Health Information.
     pub(in super::super) const HEALTH: u8 = 0x02;
-    /// Changed Namespace List.
     pub(in super::super) const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Asymmetric Namespace Access.
     pub(in super::super) const ANA: u8 = 0x0c;
-    /// Discovery.
     pub(in super::super) const DISCOVERY: u8 = 0x70;
 }
 
@@ -80,7 +77,7 @@ pub fn ana_state(bytes: &[u8], group: u32) -> Option<AccessState> {
 pub struct Health {
     /// Critical Warning: bit 0 spare is low, 1 temperature, 2 reliability, 3 media read-only, 4 backup failed.
     pub critical_warning: u8,
-    /// Available Spare, percent.
+    /// Available Spare in percent, 0 to 100.
     pub available_spare_percent: u8,
     /// Percentage Used; may pass 100.
     pub used_percent: u8,
@@ -119,12 +116,11 @@ pub(super) enum AsyncEventKind {
     Ana,
     /// Notice: Discovery Log Page Change.
     Discovery,
-    /// Any other.
     Other,
 }
 
 impl AsyncEvent {
-    /// From dword 0.
+    /// Decodes dword 0 of the completion of the request.
     pub(super) fn decode(result: u64) -> Self {
         let [first, information, log_page, ..] = result.to_le_bytes();
         const NOTICE: u8 = 2;
@@ -140,7 +136,6 @@ impl AsyncEvent {
 
 /// Bits of OAES and of the Asynchronous Event Configuration feature.
 pub(super) mod notices {
-    /// Namespace Attribute Notices.
     pub(in super::super) const NAMESPACES: u32 = 1 << 8;
     /// Asymmetric Namespace Access Change Notices.
     pub(in super::super) const ANA: u32 = 1 << 11;

@@ -47,7 +47,7 @@ pub(super) struct NamespaceLimits {
     write_zeroes_blocks: u64,
     unmap_blocks: u64,
     compare_and_write_blocks: u64,
-    /// Disconnect is understood.
+    /// The controller supports Disconnect (OFCS of Identify Controller).
     disconnect: bool,
     delays: RetryDelays,
 }

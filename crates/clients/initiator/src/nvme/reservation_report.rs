@@ -33,9 +33,9 @@ pub(super) struct Registrant {
     pub(super) controller_id: u16,
     /// RCSTS: it holds the reservation.
     pub(super) is_holder: bool,
-    /// RKEY.
+    /// RKEY: the key under which the host is registered.
     pub(super) key: u64,
-    /// HOSTID.
+    /// HOSTID: 16 bytes in the extended data structure.
     pub(super) host_id: [u8; 16],
 }
 

@@ -15,7 +15,7 @@ use crate::{iscsi, nvme};
     reason = "there are few of them, and a box would be a step more on every call"
 )]
 pub enum AnyQueue {
-    /// An iSCSI session.
+    /// A connection that is a whole iSCSI session.
     Iscsi(Queue<iscsi::Machine>),
     /// An NVMe I/O queue.
     NvmeTcp(Queue<nvme::Machine>),
@@ -40,7 +40,7 @@ impl AnyQueue {
         }
     }
 
-    /// See [`Queue::room`].
+    /// Operations that [`Self::submit`] takes now; see [`Queue::room`].
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
@@ -83,70 +83,70 @@ impl AnyQueue {
         either!(self, queue => queue.receive(completions))
     }
 
-    /// See [`Queue::has_unsent`].
+    /// Whether the socket left something behind; see [`Queue::has_unsent`].
     #[inline]
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         either!(self, queue => queue.has_unsent())
     }
 
-    /// See [`Queue::in_flight`].
+    /// Operations without a completion; see [`Queue::in_flight`].
     #[inline]
     #[must_use]
     pub fn in_flight(&self) -> usize {
         either!(self, queue => queue.in_flight())
     }
 
-    /// See [`Queue::socket`].
+    /// The socket, to wait on; see [`Queue::socket`].
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         either!(self, queue => queue.socket())
     }
 
-    /// See [`Queue::ping`].
+    /// Queues a ping without data; see [`Queue::ping`].
     pub fn ping(&mut self) -> bool {
         either!(self, queue => queue.ping())
     }
 
-    /// See [`Queue::ping_with`].
+    /// Queues a ping that echoes `data`; see [`Queue::ping_with`].
     pub fn ping_with(&mut self, data: &[u8]) -> bool {
         either!(self, queue => queue.ping_with(data))
     }
 
-    /// See [`Queue::pongs`].
+    /// Answers to pings so far; see [`Queue::pongs`].
     #[must_use]
     pub const fn pongs(&self) -> u64 {
         either!(self, queue => queue.pongs())
     }
 
-    /// See [`Queue::take_notices`].
+    /// Moves news of the peer into `notices`; see [`Queue::take_notices`].
     pub fn take_notices(&mut self, notices: &mut Vec<Notice>) {
         either!(self, queue => queue.take_notices(notices));
     }
 
-    /// See [`Queue::has_notices`].
+    /// Whether there is news to take; see [`Queue::has_notices`].
     #[must_use]
     pub const fn has_notices(&self) -> bool {
         either!(self, queue => queue.has_notices())
     }
 
-    /// See [`Queue::close`].
+    /// Queues the logout, where the protocol has one; see [`Queue::close`].
     pub fn close(&mut self) {
         either!(self, queue => queue.close());
     }
 
-    /// See [`Queue::release_memory`].
+    /// Frees buffers of an idle queue; see [`Queue::release_memory`].
     pub fn release_memory(&mut self) {
         either!(self, queue => queue.release_memory());
     }
 
-    /// See [`Queue::counters`].
+    /// Counts since the queue's beginning; see [`Queue::counters`].
     #[must_use]
     pub const fn counters(&self) -> &QueueCounters {
         either!(self, queue => queue.counters())
     }
 
-    /// See [`Queue::abandon`].
+    /// Ends the queue with what is under way; see [`Queue::abandon`].
     #[must_use]
     pub fn abandon(self) -> Vec<Unfinished> {
         either!(self, queue => queue.abandon())

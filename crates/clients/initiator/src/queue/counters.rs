@@ -3,7 +3,7 @@
 /// Counts from the queue's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Operations submitted.
+    /// Operations that the machine has taken.
     pub operations: u64,
     /// Bytes that went to the socket.
     pub bytes_sent: u64,
@@ -11,7 +11,7 @@ pub struct QueueCounters {
     pub bytes_received: u64,
     /// Calls that send, those of zero copy included.
     pub send_calls: u64,
-    /// Calls that receive.
+    /// Calls that receive, those that found nothing included.
     pub receive_calls: u64,
     /// Bytes of data sent from where they were, rather than copied into the transmit queue.
     pub bytes_by_reference: u64,

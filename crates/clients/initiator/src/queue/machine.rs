@@ -73,49 +73,49 @@ pub trait Machine {
 pub enum Refusal {
     /// Not now: the command window is closed, or all slots are in use.
     Busy,
-    /// Never, and why.
+    /// Never: the peer cannot execute it.
     Failed(Failure),
 }
 
 /// Where the next bytes of the stream belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadWanted {
-    /// Whose data.
+    /// Slot of the operation that the data belongs to.
     pub slot: u16,
-    /// Where it belongs.
+    /// Bytes from the start of the operation's data.
     pub offset: u32,
     /// At most so many bytes.
     pub length: u32,
 }
 
-/// What happened.
+/// What [`Machine::next`] found in the received bytes.
 #[derive(Debug)]
 pub enum MachineEvent<'a, T> {
     /// The input is used up.
     NeedMore,
-    /// Read data.
+    /// Part of the data of a read has come.
     DataIn {
-        /// Whose data.
+        /// Slot of the read that it belongs to.
         slot: u16,
         /// Where it belongs. Together with its length never beyond what the operation asks for.
         offset: u32,
-        /// The data.
+        /// The data itself, within the received bytes.
         bytes: &'a [u8],
     },
     /// The peer wants data of a write.
     DataWanted {
-        /// Whose data.
+        /// Slot of the write whose data is asked for.
         slot: u16,
         /// The first byte. Together with the length never beyond what the operation has.
         offset: u32,
-        /// How many.
+        /// Bytes that the peer asks for.
         length: u32,
-        /// For the answer.
+        /// Goes back with the data: the tag of the transfer.
         token: T,
     },
     /// A command has ended, and its slot is free.
     Completed {
-        /// Which.
+        /// Slot of the operation that has ended.
         slot: u16,
         /// How. That all data has come is for the queue to see.
         result: Result<Reply, Failure>,

@@ -76,9 +76,9 @@ const COPIED_KEPT: usize = 32 << 20;
 /// An operation that the queue did not take, with its memory.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Its memory.
+    /// The memory that was given along, unchanged.
     pub data: Data,
-    /// Why.
+    /// Whether another try can help.
     pub refusal: Refusal,
 }
 
@@ -92,7 +92,7 @@ pub struct Queue<M> {
     sent: u64,
     /// Bytes of answers to the peer's questions since the transmit queue was empty last.
     answers_queued: usize,
-    /// For [`Transmit::advance`].
+    /// Scratch list for [`Transmit::advance`], kept for its memory.
     released: Vec<PayloadId>,
     by_reference: bool,
     zero_copy: ZeroCopy,
@@ -292,7 +292,7 @@ impl<M: Machine> Queue<M> {
         &self.counters
     }
 
-    /// The protocol's side.
+    /// The protocol machine, for reading its state.
     #[must_use]
     pub const fn machine(&self) -> &M {
         &self.machine

@@ -12,7 +12,7 @@ use crate::operation::{Completion, Data, OperationKind};
 /// What one call has brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// So many bytes.
+    /// Bytes that came from the socket.
     pub bytes: usize,
     /// There may be more: call again before waiting.
     pub more: bool,

@@ -35,7 +35,6 @@ pub(super) enum State {
     Lingering,
 }
 
-/// One operation.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) state: State,
@@ -373,8 +372,9 @@ impl Table {
         Some((memory, std::mem::take(&mut self.pinned)))
     }
 
-    /// Takes out all memory that the kernel holds, with the number of its sends, where there are no copies to go on with.
-    /// Its operations have failed: they cannot be repeated without their data.
+    /// Takes out all memory that the kernel holds, with the number of its sends, where the system has no memory for copies.
+    /// Answers that have come stay, and operations with shared data go on. The others have failed: they cannot be repeated
+    /// without their data.
     pub(super) fn give_up_pinned(&mut self) -> (Vec<Data>, usize) {
         let mut memory = Vec::new();
         for (number, entry) in (0..).zip(&mut self.entries) {
@@ -382,15 +382,19 @@ impl Table {
                 continue;
             }
             entry.pinned = 0;
-            memory.push(std::mem::replace(&mut entry.data, Data::None));
-            if entry.state == State::Lingering {
-                continue;
+            // Shared data needs no memory for a copy.
+            let rest = copy(&entry.data, |_| None);
+            let is_lost = rest.is_none();
+            memory.push(std::mem::replace(
+                &mut entry.data,
+                rest.unwrap_or(Data::None),
+            ));
+            if is_lost && entry.state == State::UnderWay {
+                entry.state = State::Answered;
+                let lost = Lost::Socket(Errno::NOMEM.raw_os_error());
+                self.answers
+                    .push((number, Err(Failure::OutcomeUnknown(lost))));
             }
-            entry.state = State::Answered;
-            self.answers.retain(|(of, _)| *of != number);
-            let lost = Lost::Socket(Errno::NOMEM.raw_os_error());
-            self.answers
-                .push((number, Err(Failure::OutcomeUnknown(lost))));
         }
         (memory, std::mem::take(&mut self.pinned))
     }

@@ -622,13 +622,12 @@ fn operations_without_memory_for_copies_fail_after_a_while() {
             let unfinished = queue.abandon();
             assert!(ASKED.get() > 1, "memory may come back");
             let lost = Lost::Socket(Errno::NOMEM.raw_os_error());
-            for operation in &unfinished[..2] {
-                assert_eq!(
-                    operation.answer,
-                    Some(Err(Failure::OutcomeUnknown(lost.clone())))
-                );
-                assert!(matches!(operation.data, Data::None));
-            }
+            let failed = Some(Err(Failure::OutcomeUnknown(lost)));
+            assert_eq!(unfinished[0].answer, failed);
+            assert!(matches!(unfinished[0].data, Data::None));
+            // Shared data needs no copy.
+            assert_eq!(unfinished[1].answer, None);
+            assert_eq!(unfinished[1].data.bytes(), [0; 512]);
             // The kernel holds nothing of this one.
             assert_eq!(unfinished[2].answer, None);
             assert_eq!(unfinished[2].data.bytes(), [7; 512]);
@@ -639,6 +638,32 @@ fn operations_without_memory_for_copies_fail_after_a_while() {
             "the kernel may read it still"
         );
     }
+}
+
+#[test]
+fn answers_that_have_come_outlive_memory_that_the_kernel_keeps() {
+    let (mut queue, mut peer) = pair(2, &TransferPaths::default());
+    queue.table.allocate = |_| None;
+    let memory = Arc::new(Buffer::allocate(512));
+    let mut numbers = Vec::new();
+    for (data, tag) in [(buffer(&[5; 512]), 1), (Data::shared(memory.clone()), 2)] {
+        numbers.push(queue.table.next().unwrap());
+        queue.submit(write(512), data, tag).unwrap();
+    }
+    queue.send().unwrap();
+    peer.take();
+    // Sends whose notifications never come. The peer answers the first write meanwhile.
+    numbers.iter().for_each(|number| queue.table.pin(*number));
+    let mut completions = Vec::new();
+    let answer = Err(Failure::OutOfRange);
+    queue.table.end(0, answer.clone(), &mut completions);
+    assert!(completions.is_empty(), "the kernel still reads the data");
+    let unfinished = queue.abandon();
+    assert_eq!(unfinished[0].answer, Some(answer));
+    assert!(matches!(unfinished[0].data, Data::None));
+    // The second one is to be repeated.
+    assert_eq!(unfinished[1].answer, None);
+    assert_eq!(unfinished[1].data.bytes(), &memory[..]);
 }
 
 #[test]

@@ -54,7 +54,7 @@ struct Pins {
 
 #[derive(Debug)]
 struct Pin {
-    /// Whose data.
+    /// Number of the operation in the table.
     number: u32,
     done: bool,
 }

@@ -10,14 +10,14 @@ use thiserror::Error;
 pub struct HostPort {
     /// A name or an address; that of IPv6 without brackets.
     pub host: String,
-    /// TCP port.
+    /// TCP port, from 1 to 65535.
     pub port: u16,
 }
 
 /// Why a text is no host with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HostPortError {
-    /// Nothing.
+    /// No host stands before the port.
     #[error("the host is missing")]
     Empty,
     /// No number, or out of range.

@@ -46,7 +46,7 @@ pub(super) struct Link {
 pub(super) trait LinkQueue: Send {
     fn room(&self) -> usize;
     fn in_flight(&self) -> usize;
-    /// Encodes; [`Self::send`] sends.
+    /// Encodes the command; [`Self::send`] sends it.
     fn submit(&mut self, operation: &Operation, data: Data, tag: u64) -> Result<(), Rejected>;
     /// Sends as much as the socket takes; the rest when it becomes writable.
     fn send(&mut self) -> Result<(), Lost>;
@@ -69,11 +69,10 @@ pub(super) trait LinkQueue: Send {
 /// Why a queue did not take an operation, with its memory.
 pub(super) struct Rejected {
     pub(super) data: Data,
-    /// `None`: no room.
+    /// Why the operation was not taken; `None`: there was no room.
     pub(super) failure: Option<Failure>,
 }
 
-/// What [`LinkQueue::receive`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Received {
     /// The peer has said something.

@@ -131,7 +131,7 @@ struct Handle {
 pub struct Run {
     /// How long it is; at least a block.
     pub bytes: u64,
-    /// Its provisioning state.
+    /// Mapped, deallocated or anchored, alike in all its blocks.
     pub state: ExtentState,
 }
 
@@ -205,7 +205,7 @@ impl RemoteVolume {
         self.handle.shared.info()
     }
 
-    /// How it fares.
+    /// A snapshot of the paths, their states and counts.
     #[must_use]
     pub fn state(&self) -> VolumeState {
         self.handle.shared.state()

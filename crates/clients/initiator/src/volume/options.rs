@@ -18,7 +18,7 @@ pub enum PathPolicy {
 /// [`Timeouts`](crate::options::Timeouts).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeOptions {
-    /// See [`PathPolicy`].
+    /// Which of several usable paths an operation takes.
     pub policy: PathPolicy,
     /// Driver threads, among which the queues are divided. At least 1.
     pub drivers: usize,

@@ -44,7 +44,7 @@ pub(super) struct Management {
     pub(super) suspect_until: Option<Instant>,
     /// The peer asked us to leave: nothing new goes there, and then or earlier the link ends.
     pub(super) leaves_at: Option<Instant>,
-    /// Counts links.
+    /// Counts the links of this path, to tell a late event of an old one.
     pub(super) generation: u64,
     /// Where the last link leads, and how many queues it has.
     pub(super) reach: Option<(SocketAddr, usize)>,

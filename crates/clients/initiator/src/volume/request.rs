@@ -208,7 +208,6 @@ impl Request {
         self.done_blocks == 0 && self.piece(limits) != self.operation
     }
 
-    /// Tells its completer.
     pub(super) fn finish(mut self, result: Result<Reply, Failure>) {
         self.tell(result);
     }

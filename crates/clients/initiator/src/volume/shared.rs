@@ -204,7 +204,7 @@ impl Shared {
         })
     }
 
-    /// Shortens that.
+    /// Shortens that time to `within`; the first driver looks again at once.
     pub(super) fn hurry(&self, within: Duration) {
         self.hurry_ms
             .fetch_min(millis(within).max(1), Ordering::Relaxed);

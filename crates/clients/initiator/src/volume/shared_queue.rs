@@ -80,9 +80,9 @@ struct Attached {
 pub(super) struct TakenDown {
     /// Not sent: they never reached the peer.
     pub(super) unsent: Vec<Request>,
-    /// Perhaps executed.
+    /// Requests that the peer may have executed.
     pub(super) sent: Vec<Request>,
-    /// Answered just before.
+    /// Requests whose answers came before the connection ended.
     pub(super) answered: Vec<(Request, Result<Reply, Failure>)>,
 }
 

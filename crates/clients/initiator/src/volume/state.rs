@@ -35,7 +35,7 @@ pub struct Outage {
 pub struct PathState {
     /// As in the URL.
     pub portal: String,
-    /// How it is.
+    /// What the path can be used for now.
     pub condition: PathCondition,
     /// Whether new operations take it at this moment.
     pub in_use: bool,
@@ -104,7 +104,7 @@ counters! {
     reconnects,
     /// Attempts to connect that failed.
     failed_connects,
-    /// Paths lost.
+    /// Times that a connected path was lost.
     losses,
     /// Times that all operations moved to another path because theirs was lost or got worse.
     failovers,

@@ -33,7 +33,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Nothing changes, yet.
+    /// A change that leaves the table as it is, for the command to amend.
     #[must_use]
     pub fn none(before: &ReservationTable) -> Self {
         Self {

@@ -35,10 +35,9 @@ pub enum ReservationFormatError {
     WrongLength {
         /// Bytes there should be.
         expected: usize,
-        /// Bytes there are.
         found: usize,
     },
-    /// Damaged.
+    /// The CRC32C does not match: the file was torn or altered.
     #[error("reservations file is damaged: checksum {computed:#010x}, stored {stored:#010x}")]
     ChecksumMismatch {
         /// What the file says.

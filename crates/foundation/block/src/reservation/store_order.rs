@@ -59,7 +59,6 @@ impl StoreRight {
         &self.reservations
     }
 
-    /// Storing is over.
     pub(super) fn end(&self, state: &mut State, stored: bool) {
         self.held.store(false, Ordering::Relaxed);
         state.store_uncertain = !stored;

@@ -19,7 +19,7 @@ pub enum NexusIdentity {
     Iscsi {
         /// iSCSI name of the initiator, normalised.
         initiator_name: String,
-        /// Initiator session identifier.
+        /// ISID in its byte order on the wire (RFC 7143 §11.12.5).
         isid: [u8; 6],
         /// Relative target port identifier.
         relative_target_port: u16,
@@ -51,7 +51,7 @@ impl fmt::Debug for NexusIdentity {
 /// Types of persistent reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReservationType {
-    /// Others may read.
+    /// All nexuses may read; only the holder writes.
     WriteExclusive,
     /// Others may not read or write.
     ExclusiveAccess,
@@ -66,7 +66,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// Every type.
+    /// All types, in ascending order of their codes.
     pub const ALL: [Self; 6] = [
         Self::WriteExclusive,
         Self::ExclusiveAccess,
@@ -121,11 +121,10 @@ impl ReservationType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     pub identity: NexusIdentity,
-    /// Never zero.
+    /// Never zero: key 0 unregisters (SPC-4 §5.12.7).
     pub key: u64,
 }
 
-/// The persistent reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     pub kind: ReservationType,
@@ -162,7 +161,7 @@ pub enum Relation {
     Holder,
     /// Registered, and not the holder.
     Registrant,
-    /// Not registered.
+    /// Neither the holder nor registered.
     Other,
 }
 

@@ -63,7 +63,7 @@ impl Drop for TableEntry {
 #[derive(Debug)]
 pub(crate) struct Returned {
     indices: Mutex<Vec<u16>>,
-    /// There are some.
+    /// Whether there is any, so that most turns take no lock.
     any: AtomicBool,
     /// The thread of the ring.
     thread: Pid,

@@ -36,20 +36,20 @@ impl Default for EngineConfig {
 /// What an engine has done since it was made. For statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// Calls of [`Engine::wait`](super::Engine::wait).
+    /// Calls of [`Engine::wait`](super::Engine::wait), those without an event included.
     pub turns: u64,
     /// System calls of the engine itself: enter, epoll_wait, registrations. Sends and receives are
     /// the caller's, operations on helper threads are in `helper_operations`.
     pub system_calls: u64,
     /// Turns that could sleep.
     pub sleeps: u64,
-    /// [`EngineEvent::Woken`](super::EngineEvent::Woken) reported.
+    /// Reported events of kind [`EngineEvent::Woken`](super::EngineEvent::Woken).
     pub woken: u64,
-    /// [`EngineEvent::Socket`](super::EngineEvent::Socket) reported.
+    /// Reported events of kind [`EngineEvent::Socket`](super::EngineEvent::Socket).
     pub socket_events: u64,
     /// File operations taken in, and operations delegated.
     pub file_submitted: u64,
-    /// [`EngineEvent::File`](super::EngineEvent::File) reported.
+    /// Reported events of kind [`EngineEvent::File`](super::EngineEvent::File).
     pub file_completed: u64,
     /// File operations run by helper threads rather than by the ring.
     pub helper_operations: u64,
@@ -76,7 +76,7 @@ pub enum IoUringRefusal {
     /// EPERM or EACCES: `kernel.io_uring_disabled`, seccomp or a security module says no.
     #[error("the kernel forbids it to this process (sysctl kernel.io_uring_disabled, seccomp)")]
     Forbidden,
-    /// ENOSYS.
+    /// ENOSYS: the kernel was built without it.
     #[error("the kernel does not have it")]
     NotBuilt,
     /// ENOMEM: the locked-memory limit of the user is used up, or memory is.
@@ -92,10 +92,10 @@ pub enum IoUringRefusal {
     /// The kernel is too old for something that is needed.
     #[error("the kernel lacks {0}")]
     Missing(&'static str),
-    /// Anything else.
+    /// Another error of the set-up, such as ENOMEM for locked memory.
     #[error("{call}: {source}")]
     Other {
-        /// The system call.
+        /// Name of the failed system call.
         call: &'static str,
         source: io::Error,
     },
@@ -117,7 +117,7 @@ pub enum EngineError {
     /// A system call failed that every engine needs.
     #[error("{call}: {source}")]
     SystemCall {
-        /// The system call.
+        /// Name of the failed system call.
         call: &'static str,
         source: io::Error,
     },

@@ -79,7 +79,6 @@ impl Readiness {
     }
 }
 
-/// What [`Engine::wait`](super::Engine::wait) found.
 #[derive(Debug)]
 pub enum EngineEvent {
     /// Something happened on a registered socket.

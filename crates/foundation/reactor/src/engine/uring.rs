@@ -407,7 +407,7 @@ fn poll_entry(fd: RawFd, owner: Owner) -> squeue::Entry {
 struct Sockets {
     slots: Vec<SocketSlot>,
     free: Vec<u32>,
-    /// For deregistration only.
+    /// Slots by the token of the socket, for deregistration only.
     by_token: HashMap<u64, u32>,
 }
 

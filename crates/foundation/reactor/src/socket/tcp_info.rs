@@ -22,9 +22,9 @@ const BYTES_MIN: usize = 104;
 /// What TCP_INFO says. Times are in microseconds, and since the connection began where they add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Smoothed round trip.
+    /// Smoothed round-trip time in microseconds (`tcpi_rtt`).
     pub rtt_us: u32,
-    /// How it varies.
+    /// Mean deviation of it in microseconds (`tcpi_rttvar`).
     pub rtt_variance_us: u32,
     /// The shortest round trip of the last minutes.
     pub min_rtt_us: Option<u32>,

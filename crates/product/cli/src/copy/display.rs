@@ -87,7 +87,6 @@ impl Display {
         }
     }
 
-    /// Where others print.
     pub fn screen(&self) -> Screen {
         self.screen.clone()
     }

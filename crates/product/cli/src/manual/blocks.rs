@@ -36,7 +36,6 @@ pub(super) fn code(roff: &mut Roff, text: &str) {
     roff.control("fi", []).control("RE", []);
 }
 
-/// Pages as `longshore-serve(1)`.
 pub(super) fn see_also(roff: &mut Roff, pages: &[(&str, &str)]) {
     roff.control("SH", ["SEE ALSO"]);
     let mut text = Vec::new();

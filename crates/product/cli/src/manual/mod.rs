@@ -103,7 +103,6 @@ pub fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `longshore-serve` of `serve`.
 fn title(name: &str) -> String {
     match name {
         "longshore" | CONFIGURATION => name.to_owned(),

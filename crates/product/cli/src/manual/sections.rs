@@ -1,6 +1,5 @@
 //! The hand-written sections of manual pages and `--help`, for each verb.
 
-/// Names and meanings.
 pub(super) type Rows = &'static [(&'static str, &'static str)];
 
 /// The sections of a page. Words in backquotes are bold.
@@ -11,9 +10,9 @@ pub(super) struct Page {
     pub exit_status: Rows,
     pub environment: Rows,
     pub files: Rows,
-    /// Purposes and commands.
+    /// A purpose and the command for it.
     pub examples: Rows,
-    /// Names and sections.
+    /// Name and section of each related page.
     pub see_also: Rows,
 }
 

@@ -29,7 +29,7 @@ use super::tls;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// And to answer: a change may have to open volumes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest answer.
+/// Longest answer in bytes; a longer one is an error.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Where to ask, and how to prove who asks.
@@ -40,11 +40,10 @@ pub struct Access {
     pub ca_file: Option<PathBuf>,
 }
 
-/// A request.
 #[derive(Clone, Debug, Default)]
 pub struct Ask<'a> {
     pub method: &'a str,
-    /// With its query.
+    /// Path of the request with its query.
     pub path: String,
     pub body: Option<Value>,
     pub if_match: Option<Revision>,
@@ -52,7 +51,6 @@ pub struct Ask<'a> {
     pub create: bool,
 }
 
-/// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub revision: Option<Revision>,
@@ -103,7 +101,7 @@ impl Client {
         })
     }
 
-    /// Where it asks.
+    /// Address of the server, for messages.
     pub fn place(&self) -> String {
         list(&self.places)
     }

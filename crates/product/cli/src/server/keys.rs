@@ -30,7 +30,6 @@ pub struct Setting {
     value: Value,
 }
 
-/// Not a setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not KEY=VALUE")]
 pub struct SettingError(String);

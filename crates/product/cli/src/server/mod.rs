@@ -36,7 +36,7 @@ pub struct ServerArguments {
     #[arg(long, value_name = "FILE", global = true)]
     ca_file: Option<PathBuf>,
 
-    /// Output format
+    /// Format of the output
     #[arg(
         long,
         value_name = "text|json",

@@ -23,7 +23,6 @@ const CANDIDATES_MAX: usize = 1000;
 /// A name, and what it is.
 type Named = (String, String);
 
-/// Volumes.
 pub fn volumes() -> ArgValueCompleter {
     completer(|| objects("volumes", "state"))
 }
@@ -73,7 +72,6 @@ pub fn clients() -> ArgValueCompleter {
     })
 }
 
-/// Tokens.
 pub fn tokens() -> ArgValueCompleter {
     completer(|| {
         let tokens = items("tokens")?;

@@ -27,7 +27,6 @@ pub fn is_named() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|text| !text.is_empty())
 }
 
-/// Not a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither the path of a socket nor a URL; write for example http://127.0.0.1:9260")]
 pub struct PlaceError(String);

@@ -117,7 +117,6 @@ impl Running {
         signal(self.0.id(), name).expect("send a signal");
     }
 
-    /// Its exit status.
     pub fn end(mut self) -> i32 {
         let status = self.0.wait().expect("wait for it");
         status.code().expect("it exits")

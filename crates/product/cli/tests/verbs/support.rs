@@ -80,7 +80,6 @@ impl Desk {
         Ran::new(output.expect("run longshore"))
     }
 
-    /// Starts the command.
     pub fn start(&self, arguments: &[&str]) -> Running {
         let file = |name| File::create(self.scratch.join(name)).expect("create a file");
         let mut command = self.command(program());

@@ -15,7 +15,7 @@ use super::family::Family;
 /// What the reader understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// OpenMetrics 1.0.
+    /// OpenMetrics 1.0, where the client accepts it.
     OpenMetrics,
     /// The text form 0.0.4 of Prometheus.
     Text,

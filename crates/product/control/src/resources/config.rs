@@ -179,7 +179,6 @@ async fn revision(State(app): State<Arc<App>>, Path(revision): Path<String>) -> 
     Ok(document(found))
 }
 
-/// `REVISION:rollback`
 async fn act(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,

@@ -151,13 +151,13 @@ fn of_list(names: &Names) -> [Route; 2] {
     ]
 }
 
-type Place = Path<(String, String)>;
+type MapPath = Path<(String, String)>;
 
 async fn put_entry(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,
     list: List,
-    Path((name, entry)): Place,
+    Path((name, entry)): MapPath,
     asked: Asked,
     Input(keys): Input<Keys>,
 ) -> Answer {
@@ -169,7 +169,7 @@ async fn delete_entry(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,
     list: List,
-    Path((name, entry)): Place,
+    Path((name, entry)): MapPath,
     asked: Asked,
 ) -> Answer {
     let edit = move |entries: &mut Vec<Value>| take_from(list, entries, &entry);

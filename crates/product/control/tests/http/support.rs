@@ -220,7 +220,6 @@ impl Server {
         }
     }
 
-    /// Over the socket.
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         self.ask_with(method, path, body, &[])
     }

@@ -15,7 +15,6 @@ use crate::config::size::{Size, Span};
 /// What stands for a secret that is there.
 const SET: &str = "set";
 
-/// Keys of paths.
 const PATHS: [&str; 2] = ["path", "secret-file"];
 
 /// Keys with the value that they have when they are not given.

@@ -37,7 +37,7 @@ pub struct Listening {
 #[derive(Clone, Debug, Default)]
 pub struct Difference {
     pub coming: Vec<Wanted>,
-    /// Places in [`Listening`].
+    /// Indices into [`Listening`] of listeners to close.
     pub going: Vec<usize>,
     /// What needs a restart.
     pub needs_restart: Vec<String>,

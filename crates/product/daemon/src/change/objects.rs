@@ -23,7 +23,7 @@ pub struct Described {
     pub owner: Owner,
     /// File and line, for objects of the file.
     pub location: Option<String>,
-    /// As written.
+    /// The keys as written, before defaults.
     pub keys: Keys,
     /// The same in one form.
     pub normal: Keys,

@@ -30,7 +30,6 @@ impl ApiConfig {
     }
 }
 
-/// `ADDR:PORT`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiAddress(pub SocketAddr);
 
@@ -53,7 +52,6 @@ pub enum ApiSocket {
     /// Where clients look for it. If it cannot be made, the server does without.
     #[default]
     Default,
-    /// `none`
     Nowhere,
     At(PathBuf),
 }

@@ -7,6 +7,5 @@ pub use longshore_server::config::ByReference;
 pub enum RegisteredBuffers {
     #[default]
     Auto,
-    /// Never.
     Off,
 }

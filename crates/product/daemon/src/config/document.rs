@@ -143,7 +143,6 @@ impl VolumeTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TargetTable {
-    /// iSCSI name.
     pub name: Spanned<String>,
     /// Whether it is served.
     pub enabled: Option<bool>,
@@ -159,7 +158,7 @@ pub struct TargetTable {
     pub accounts: Vec<AccountTable>,
     /// What the target proves itself with.
     pub mutual: Option<AccountTable>,
-    /// CHAP algorithms allowed.
+    /// CHAP algorithms that the target accepts.
     pub chap_algorithms: Option<Spanned<Vec<String>>>,
     /// Rules for initiators by name.
     #[serde(default)]
@@ -168,7 +167,6 @@ pub struct TargetTable {
     pub moved_to: Option<Spanned<String>>,
     /// Whether it has moved for good.
     pub moved_permanently: Option<Spanned<bool>>,
-    /// `[target.iscsi]`
     pub iscsi: Option<Spanned<NegotiationTable>>,
 }
 
@@ -176,7 +174,7 @@ pub struct TargetTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LunTable {
-    /// Logical unit number.
+    /// LUN, from 0 to 16383.
     pub lun: u64,
     /// Name of a volume.
     pub volume: String,
@@ -185,7 +183,6 @@ pub struct LunTable {
     pub read_only: bool,
 }
 
-/// `[[target.access]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccessTable {
@@ -206,7 +203,6 @@ pub struct AccessTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccountTable {
-    /// CHAP_N.
     pub user: Spanned<String>,
     pub secret: Option<Spanned<SecretText>>,
     /// A file that holds it.
@@ -236,11 +232,9 @@ impl fmt::Debug for SecretText {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SubsystemTable {
-    /// NVMe qualified name.
     pub nqn: Spanned<String>,
     /// Whether it is served.
     pub enabled: Option<bool>,
-    /// Serial number.
     pub serial: Option<Serial>,
     /// Namespaces; all volumes in order when not given.
     pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,
@@ -253,7 +247,7 @@ pub struct SubsystemTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NamespaceTable {
-    /// Namespace identifier.
+    /// NSID, from 1 on.
     pub nsid: u64,
     /// Name of a volume.
     pub volume: String,
@@ -262,7 +256,6 @@ pub struct NamespaceTable {
     pub read_only: bool,
 }
 
-/// `[[subsystem.access]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostTable {
@@ -275,7 +268,6 @@ pub struct HostTable {
     pub read_only: bool,
 }
 
-/// `[discovery]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AuthenticationTable {
@@ -284,7 +276,7 @@ pub struct AuthenticationTable {
     pub accounts: Vec<AccountTable>,
     /// What we prove ourselves with.
     pub mutual: Option<AccountTable>,
-    /// CHAP algorithms allowed.
+    /// CHAP algorithms that discovery accepts.
     pub chap_algorithms: Option<Spanned<Vec<String>>>,
 }
 
@@ -293,7 +285,6 @@ pub struct AuthenticationTable {
 pub struct ListenTable {
     #[serde(default)]
     pub iscsi: Vec<Spanned<PortalEntry>>,
-    /// Listeners for NVMe/TCP.
     #[serde(default)]
     pub nvme: Vec<NvmeEntry>,
     /// Listeners for NVMe discovery alone.
@@ -318,7 +309,7 @@ pub struct EngineTable {
     /// `auto`, `io_uring` or `epoll`.
     #[serde(default, deserialize_with = "words::word")]
     pub kind: Option<EngineChoice>,
-    /// Such as `"0,2-3"`.
+    /// List of cores, such as `"0,2-3"`.
     pub cores: Option<CoreList>,
     #[serde(default, deserialize_with = "words::word")]
     transmit: Option<TransmitPolicy>,
@@ -332,7 +323,6 @@ pub struct EngineTable {
     /// `auto`, `off` or `always`.
     #[serde(default, deserialize_with = "words::word")]
     pub splice: Option<ByReference>,
-    /// `auto` or `off`.
     #[serde(default, deserialize_with = "words::word")]
     pub registered: Option<RegisteredBuffers>,
     /// One operation in so many is followed through its stages, for statistics; 0: none.
@@ -345,7 +335,7 @@ pub struct EngineTable {
     /// `auto`, `off` or `always`.
     #[serde(default, deserialize_with = "words::word")]
     pub spread: Option<Spread>,
-    /// Microseconds.
+    /// Busy polling of the network card, in microseconds.
     pub busy_poll: Option<BusyPoll>,
     /// Polling instead of interrupts.
     pub prefer_busy_poll: Option<bool>,
@@ -384,7 +374,6 @@ impl EngineTable {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LogTable {
-    /// `text` or `json`.
     pub format: Option<LogFormat>,
     /// Such as `"info"` or `"warn,longshore_iscsi=debug"`.
     pub level: Option<LogFilter>,

@@ -9,7 +9,6 @@ use longshore_server::config::TransmitConfig;
 use super::copies::{ByReference, RegisteredBuffers};
 use super::reactor::ReactorSettings;
 
-/// Engine settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineConfig {
     pub kind: EngineChoice,

@@ -54,7 +54,6 @@ impl<'de, const MIN_MS: u128, const MAX_MS: u128> Deserialize<'de> for BoundedSp
 /// Lengths in bytes that RFC 7143 bounds by 512 and 2^24 - 1 (§13.12 to §13.14).
 pub type DataLength = Bounded<u32, 512, 0xff_ffff>;
 
-/// `[limits]` as written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LimitsTable {

@@ -87,7 +87,7 @@ pub enum ListenerError {
          [::1]:{port}, or 0.0.0.0:{port} for every interface"
     )]
     Address {
-        /// As written.
+        /// The address as written.
         text: String,
         /// The port of the examples.
         port: u16,
@@ -110,7 +110,7 @@ pub enum ListenerError {
     /// A key nobody knows.
     #[error("unknown key `{key}`{}", suggest::sentence(.key, .known))]
     UnknownKey {
-        /// As written.
+        /// The key as written.
         key: String,
         /// What could have been.
         known: &'static [&'static str],

@@ -13,7 +13,6 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// One event a line, for people or for programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
     #[default]
     Text,
     /// One JSON object a line.
@@ -44,7 +43,6 @@ impl FromStr for LogFormat {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter(pub Targets);
 
-/// Not a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a log level; write off, error, warn, info, debug or trace, or a list such as \
@@ -83,7 +81,6 @@ impl FromStr for LogFilter {
     }
 }
 
-/// Log settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogConfig {
     pub format: LogFormat,

@@ -96,9 +96,7 @@ pub struct Arguments {
     pub iscsi: Vec<ListenerConfig>,
     pub nvme: Vec<NvmeListenerConfig>,
     pub nvme_discovery: Vec<DiscoveryArgument>,
-    /// `--api`
     pub api: Option<ApiAddress>,
-    /// `--socket`
     pub socket: Option<ApiSocket>,
     pub engine: Option<EngineChoice>,
     pub cores: Option<CoreList>,
@@ -106,10 +104,9 @@ pub struct Arguments {
     pub transmit: TransmitKeys,
     pub splice: Option<ByReference>,
     pub registered: Option<RegisteredBuffers>,
-    /// `--spin` and others
+    /// Values of `--spin` and related options.
     pub reactor: ReactorSettings,
     pub log_format: Option<LogFormat>,
-    /// `--log-level`
     pub log_filter: Option<LogFilter>,
     pub allow_open: bool,
     pub sample: Option<u32>,
@@ -599,7 +596,7 @@ fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, Vol
     (volumes, names)
 }
 
-/// Takes `[[volume]]`.
+/// Takes the `[[volume]]` tables, in their order in the file.
 fn read_volumes(
     file: &ConfigFile,
     owner: Owner,

@@ -115,9 +115,7 @@ fn parse_advertise_ip(text: &str) -> Result<AdvertiseIp, ListenerError> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoveryArgument {
-    /// `none`
     Nowhere,
-    /// An address.
     At(NvmeListenerConfig),
 }
 

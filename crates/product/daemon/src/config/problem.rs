@@ -21,7 +21,7 @@ use crate::state::StateError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     pub path: PathBuf,
-    /// From 1.
+    /// Line of the file, from 1.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
@@ -212,7 +212,6 @@ pub enum ProblemKind {
         "`{name}` is not an iSCSI name: {reason}; write for example iqn.2026-11.com.example:disks"
     )]
     BadName {
-        /// As written.
         name: String,
         /// What is wrong with it.
         reason: NameError,
@@ -235,7 +234,6 @@ pub enum ProblemKind {
     /// A logical unit of an unknown volume.
     #[error("there is no volume `{volume}`{suggestion}")]
     UnknownVolume {
-        /// As written.
         volume: String,
         /// `; did you mean …?`
         suggestion: String,
@@ -269,7 +267,6 @@ pub enum ProblemKind {
     )]
     UnknownPortalGroup {
         target: String,
-        /// As written.
         tag: u16,
         /// The tags of the listeners.
         used: String,
@@ -286,7 +283,6 @@ pub enum ProblemKind {
         "`{name}` has no effect, because the earlier `{pattern}` matches it; put the narrower one first, or remove it"
     )]
     NeverReached {
-        /// As written.
         name: String,
         /// The pattern in front of it.
         pattern: String,
@@ -297,7 +293,6 @@ pub enum ProblemKind {
     /// Not a name of a subsystem or host.
     #[error("`{name}` is not an NVMe qualified name: {reason}")]
     BadNqn {
-        /// As written.
         name: String,
         /// What is wrong with it.
         reason: NqnError,
@@ -353,9 +348,9 @@ pub enum ProblemKind {
          forbids; lower the one or raise the other"
     )]
     FirstBurstTooLong {
-        /// FirstBurstLength.
+        /// FirstBurstLength of the target, in bytes.
         first: u32,
-        /// MaxBurstLength.
+        /// MaxBurstLength of the target, in bytes.
         max: u32,
     },
     /// A CHAP name that login cannot carry.
@@ -378,7 +373,7 @@ pub enum ProblemKind {
     #[error("the secret of account `{user}` has {length} bytes; use 1 to 255")]
     SecretLength {
         user: String,
-        /// Bytes found.
+        /// Bytes that the secret has.
         length: usize,
     },
     /// One secret for both directions.
@@ -445,11 +440,7 @@ pub enum ProblemKind {
     State(#[from] StateError),
     /// A core that is not there, or not for this process.
     #[error("this process may not use core {core}; choose from {allowed}")]
-    Core {
-        /// As asked for.
-        core: usize,
-        allowed: CoreList,
-    },
+    Core { core: usize, allowed: CoreList },
     /// A file to be written that cannot be.
     #[error("cannot write {}: {source}; correct the path or its permissions", path.display())]
     Unwritable {

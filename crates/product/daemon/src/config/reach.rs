@@ -16,9 +16,8 @@ use super::{Config, VolumeSource};
 pub struct Addresses {
     /// iSCSI, with the portal group tag.
     pub iscsi: Vec<(SocketAddr, u16)>,
-    /// NVMe/TCP.
     pub nvme: Vec<SocketAddr>,
-    /// NVMe discovery alone.
+    /// Addresses that serve NVMe discovery alone.
     pub nvme_discovery: Vec<SocketAddr>,
 }
 

@@ -72,7 +72,6 @@ pub enum ReactorError {
         meant = suggest::did_you_mean(.0, &["auto", "off"])
     )]
     Spin(String),
-    /// Not a percentage.
     #[error("`{0}` is not a budget; use a percentage from 0 to 100")]
     CpuBudget(String),
     /// Not a time to poll for.
@@ -81,7 +80,6 @@ pub enum ReactorError {
         max = BusyPoll::MAX_US
     )]
     BusyPoll(String),
-    /// Not a priority.
     #[error("`{0}` is not a priority; use a number from 0 to {max}", max = Priority::MAX)]
     Priority(String),
 }

@@ -28,7 +28,7 @@ pub struct RemoteSettings {
     pub initiator_name: Option<InitiatorName>,
     /// The name to connect with over NVMe/TCP.
     pub host_nqn: Option<HostNqn>,
-    /// Connections to it.
+    /// Number of connections to the other server.
     pub queues: Option<Queues>,
     /// Commands that a connection carries.
     pub depth: Option<Depth>,
@@ -62,7 +62,6 @@ pub enum RemoteSettingError {
     /// Not an iSCSI name.
     #[error("`{name}` is not an iSCSI name: {reason}")]
     InitiatorName {
-        /// As written.
         name: String,
         /// What is wrong with it.
         reason: NameError,
@@ -70,7 +69,6 @@ pub enum RemoteSettingError {
     /// Not an NVMe qualified name.
     #[error("`{name}` is not an NVMe qualified name: {reason}")]
     HostNqn {
-        /// As written.
         name: String,
         /// What is wrong with it.
         reason: NqnError,
@@ -78,13 +76,11 @@ pub enum RemoteSettingError {
     /// Not a number, or too small or large.
     #[error("`{text}` is not a number of {what}; use 1 to {most}")]
     Count {
-        /// As written.
         text: String,
         what: &'static str,
         /// The most there can be.
         most: u16,
     },
-    /// Not a duration.
     #[error(transparent)]
     Span(#[from] SpanError),
 }

@@ -12,7 +12,6 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// Nothing was given.
     #[error("a size is missing; write for example 10G, 512M or a number of bytes")]
     Empty,
     /// The number in front of the unit is not one.

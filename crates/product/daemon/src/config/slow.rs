@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for Delay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowSettings {
     pub delay: Option<Delay>,
-    /// Bytes per second.
+    /// Bytes per second; no limit if absent.
     pub rate: Option<Size>,
     /// Other machines may reach it, slow as it is.
     pub anywhere: Option<bool>,

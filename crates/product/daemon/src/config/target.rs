@@ -26,7 +26,7 @@ pub const LUN_MAX: u16 = VOLUMES_MAX - 1;
 #[derive(Clone, Debug)]
 struct Access {
     authentication: Authentication,
-    /// Ascending.
+    /// In ascending order of LUNs.
     luns: Vec<LunConfig>,
 }
 

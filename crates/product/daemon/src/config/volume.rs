@@ -74,7 +74,6 @@ impl FromStr for Backend {
     }
 }
 
-/// For suggestions.
 fn backend_names() -> Vec<&'static str> {
     backends().names().map(BackendName::as_str).collect()
 }
@@ -88,7 +87,7 @@ pub struct VolumeSettings {
     pub path: Option<PathBuf>,
     /// How large it is, or is to be made.
     pub size: Option<Size>,
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub block_size: Option<BlockSize>,
     /// What hosts are told the medium writes in one piece.
     pub physical_block_size: Option<PhysicalBlockSize>,
@@ -97,13 +96,13 @@ pub struct VolumeSettings {
     pub direct: Option<bool>,
     /// Every write is on the medium when it completes.
     pub write_through: Option<bool>,
-    /// Unit serial number.
+    /// Unit serial number (VPD page 80h, SN).
     pub serial: Option<UnitSerial>,
-    /// T10 vendor identification.
+    /// T10 vendor identification, at most 8 characters.
     pub vendor: Option<Vendor>,
-    /// Product identification.
+    /// Product identification, at most 16 characters.
     pub product: Option<Product>,
-    /// Worldwide name.
+    /// NAA identifier, in place of one derived from the UUID.
     pub naa: Option<WorldwideName>,
     /// Source of the identifiers that peers see.
     pub uuid: Option<Uuid>,
@@ -146,7 +145,6 @@ impl VolumeSettings {
 /// Why one setting of a volume is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// No such backend.
     #[error("`{}` is not a backend{}", .0, suggest::sentence(.0, &backend_names()))]
     UnknownBackend(String),
     /// A backend of a later version.
@@ -155,7 +153,6 @@ pub enum SettingError {
          nvme-tcp"
     )]
     BackendNotBuilt(String),
-    /// Not a size.
     #[error(transparent)]
     Size(#[from] SizeError),
     /// Not a supported block size.
@@ -174,7 +171,6 @@ pub enum SettingError {
     Text {
         /// What it is to be.
         what: &'static str,
-        /// As written.
         text: String,
         most: usize,
     },
@@ -184,7 +180,6 @@ pub enum SettingError {
          naa.6001405f1e2d3c4b5a69788796a5b4c3"
     )]
     Naa {
-        /// As written.
         text: String,
         /// What is wrong with it.
         reason: NaaError,
@@ -200,13 +195,11 @@ pub enum SettingError {
     /// How slow it is to be.
     #[error(transparent)]
     Slow(#[from] SlowError),
-    /// Not a duration.
     #[error(transparent)]
     Span(#[from] SpanError),
     /// A setting of a remote volume.
     #[error(transparent)]
     Remote(#[from] RemoteSettingError),
-    /// Not a UUID.
     #[error("`{0}` is not a UUID")]
     Uuid(String),
     /// Not a volume name.
@@ -305,9 +298,9 @@ macro_rules! shown_texts {
 shown_texts! {
     /// The serial number of a subsystem.
     Serial, "serial number", 20;
-    /// T10 vendor identification.
+    /// T10 vendor identification of standard INQUIRY data.
     Vendor, "vendor", 8;
-    /// Product identification.
+    /// Product identification of standard INQUIRY data.
     Product, "product", 16;
 }
 
@@ -338,7 +331,6 @@ impl FromStr for UnitSerial {
     }
 }
 
-/// An NAA identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorldwideName(pub Naa);
 
@@ -484,10 +476,7 @@ impl<P: fmt::Display + fmt::Debug> std::error::Error for ArgumentError<P> {}
 pub enum VolumeArgumentError {
     /// A key nobody knows.
     #[error("unknown key `{key}`{}", suggest::sentence(.key, &KEYS))]
-    UnknownKey {
-        /// As written.
-        key: String,
-    },
+    UnknownKey { key: String },
     /// A key without a value.
     #[error("`{0}` needs a value: {0}=…")]
     NoValue(&'static str),

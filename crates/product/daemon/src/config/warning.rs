@@ -41,7 +41,7 @@ pub enum Warning {
          it from the map"
     )]
     LostVolume {
-        /// Kind and name.
+        /// Kind and name of the object.
         object: String,
         volume: String,
     },
@@ -92,9 +92,9 @@ pub enum Warning {
          [listen] {key} to the file"
     )]
     NotListening {
-        /// `target` or `subsystem`.
+        /// Table of the object: `target` or `subsystem`.
         table: &'static str,
-        /// `iSCSI` or `NVMe`.
+        /// Protocol of the object: `iSCSI` or `NVMe`.
         protocol: &'static str,
         /// The option of the command line.
         option: &'static str,

@@ -12,7 +12,7 @@ const NONE_FROM: u64 = 1 << 62;
 /// The files that hold limits in a hierarchy. `max` says that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// memory.limit_in_bytes.
+    /// Version 1, with the file memory.limit_in_bytes.
     One,
     /// memory.max, and memory.high, above which the kernel slows the process down.
     Two,

@@ -180,7 +180,7 @@ fn device(
     }
 }
 
-/// `DEVICE name,LUN,options`.
+/// Reads an assignment `DEVICE name,LUN,options`.
 fn assignment(
     at: &At,
     fields: &[&str],

@@ -21,7 +21,7 @@ pub(super) struct Directive {
 
 pub(super) struct Block {
     pub at: At,
-    /// In lower case.
+    /// Name of the directive, in lower case.
     pub kind: String,
     pub name: String,
     pub items: Vec<Item>,

@@ -104,7 +104,7 @@ fn account(text: &str) -> Option<Account> {
 struct Store {
     at: At,
     path: String,
-    /// Given by `lun`.
+    /// LUN that the directive `lun` gives.
     number: Option<u32>,
     direct: bool,
     disk: Disk,

@@ -9,7 +9,6 @@ use crate::text::NOT_UNDERSTOOD;
 pub enum Role {
     /// It opened the connection.
     Initiator,
-    /// It serves.
     Target,
 }
 
@@ -46,7 +45,7 @@ impl Ledger {
         }
     }
 
-    /// We send `key`.
+    /// Records that we send `key`, so that a second negotiation of it is noticed.
     pub fn note_sent(&mut self, key: Key) {
         self.sent.insert(key);
     }

@@ -38,9 +38,9 @@ pub enum AhsError {
     /// A length that its type cannot have.
     #[error("additional header segment type {ahs_type:#04x} cannot have length {length}")]
     Length {
-        /// AHSType.
+        /// AHSType (RFC 7143 §11.2.2.1): 1 extended CDB, 2 bidirectional read length.
         ahs_type: u8,
-        /// AHSLength.
+        /// AHSLength: bytes of the AHS without AHSType, AHSLength and padding.
         length: u16,
     },
     /// A type that came before.

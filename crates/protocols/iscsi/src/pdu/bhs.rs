@@ -130,9 +130,9 @@ pub const fn padding(length: usize) -> usize {
 
 /// A value at a byte offset of the header.
 pub(crate) trait Field: Sized {
-    /// Reads it.
+    /// Reads the field that begins at byte `at`, in network byte order.
     fn get(bhs: &Bhs, at: usize) -> Self;
-    /// Stores it.
+    /// Stores the field at byte `at`, in network byte order.
     fn put(self, bhs: &mut Bhs, at: usize);
 }
 

@@ -33,7 +33,7 @@ pdu! {
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// That of the R2T, or the reserved value for unsolicited data.
         target_transfer_tag: TargetTransferTag, at 20;
-        /// Acknowledges responses.
+        /// Acknowledges all responses with a smaller StatSN.
         exp_stat_sn: StatSn, at 28;
         /// Number within its sequence.
         data_sn: DataSn, at 36;
@@ -57,7 +57,7 @@ pdu! {
         has_status: bool, bit 1 0x01;
         /// SAM status, of the kind without sense data.
         status: u8, at 3;
-        /// Valid with `acknowledge`.
+        /// Valid with `acknowledge`, reserved otherwise.
         lun: Lun, at 8;
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// Valid with `acknowledge`, else the reserved value.

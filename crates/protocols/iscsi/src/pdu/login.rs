@@ -40,7 +40,7 @@ pdu! {
         transit: bool, bit 1 0x80;
         /// C: the text goes on in the next request.
         continues: bool, bit 1 0x40;
-        /// CSG.
+        /// CSG: the stage that the request belongs to.
         current_stage: Stage, bits 1 0x0c;
         /// NSG; means something only with `transit`.
         next_stage: Stage, bits 1 0x03;
@@ -70,7 +70,7 @@ pdu! {
         transit: bool, bit 1 0x80;
         /// C: the text goes on in the next response.
         continues: bool, bit 1 0x40;
-        /// CSG.
+        /// CSG: the stage that the response belongs to.
         current_stage: Stage, bits 1 0x0c;
         /// NSG; means something only with `transit`.
         next_stage: Stage, bits 1 0x03;

@@ -34,13 +34,12 @@ pdu! {
         /// I: to be considered at once.
         immediate: bool, bit 0 0x40;
         reason: LogoutReason, bits 1 0x7f;
-        /// Names this request.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// Which connection to close; reserved when it is the session.
         connection_id: ConnectionId, at 20;
         /// Place in the order of commands.
         cmd_sn: CmdSn, at 24;
-        /// Acknowledges responses.
+        /// Acknowledges all responses with a smaller StatSN.
         exp_stat_sn: StatSn, at 28;
     }
 }
@@ -65,9 +64,9 @@ pdu! {
         stat_sn: StatSn, at 24;
         /// What the target takes.
         window: CommandWindow, at 28;
-        /// Seconds; see §11.15.3.
+        /// Seconds before a reconnect; see §11.15.3.
         time2wait: u16, at 40;
-        /// Seconds; see §11.15.4.
+        /// Seconds for which tasks are kept; see §11.15.4.
         time2retain: u16, at 42;
     }
 }

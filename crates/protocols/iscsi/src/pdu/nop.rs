@@ -33,7 +33,7 @@ pdu! {
         target_transfer_tag: TargetTransferTag, at 20;
         /// Place in the order of commands.
         cmd_sn: CmdSn, at 24;
-        /// Acknowledges responses.
+        /// Acknowledges all responses with a smaller StatSN.
         exp_stat_sn: StatSn, at 28;
     }
 }

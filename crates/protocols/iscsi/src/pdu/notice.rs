@@ -111,7 +111,7 @@ pdu! {
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// That of the Data-In acknowledged; or a SNACK Tag.
         target_transfer_tag: TargetTransferTag, at 20;
-        /// Acknowledges responses.
+        /// Acknowledges all responses with a smaller StatSN.
         exp_stat_sn: StatSn, at 28;
         /// The first number wanted.
         beg_run: u32, at 40;

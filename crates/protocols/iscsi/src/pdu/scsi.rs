@@ -53,11 +53,10 @@ pdu! {
         read: bool, bit 1 0x40;
         /// W: the initiator has data to send.
         write: bool, bit 1 0x20;
-        /// ATTR.
+        /// ATTR: the task attribute (SAM-5 §8.6).
         attribute: Attribute, bits 1 0x07;
         /// The addressed logical unit.
         lun: Lun, at 8;
-        /// Names the task.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// Bytes to be moved; of the write part when both R and W are set.
         expected_data_transfer_length: u32, at 20;

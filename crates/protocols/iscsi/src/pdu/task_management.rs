@@ -46,17 +46,16 @@ pdu! {
         function: Function, bits 1 0x7f;
         /// The addressed logical unit; reserved for target resets and reassignment.
         lun: Lun, at 8;
-        /// Names this request.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// The task to abort or reassign, else the reserved value.
         referenced_task_tag: InitiatorTaskTag, at 20;
         /// Place in the order of commands.
         cmd_sn: CmdSn, at 24;
-        /// Acknowledges responses.
+        /// Acknowledges all responses with a smaller StatSN.
         exp_stat_sn: StatSn, at 28;
         /// CmdSN of the task to abort; `cmd_sn` itself when that task was an immediate command.
         ref_cmd_sn: CmdSn, at 32;
-        /// For reassignment only.
+        /// Used by TASK REASSIGN only; reserved otherwise.
         exp_data_sn: u32, at 36;
     }
 }

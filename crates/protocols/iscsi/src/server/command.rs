@@ -68,7 +68,7 @@ pub enum TaskAttribute {
     Simple,
     /// After all older tasks, before all younger ones.
     Ordered,
-    /// Before all others.
+    /// Starts before all tasks that wait.
     HeadOfQueue,
     /// Within an auto contingent allegiance.
     Aca,
@@ -81,7 +81,7 @@ pub struct ScsiCommand {
     pub task: TaskId,
     /// The addressed logical unit.
     pub lun: Lun,
-    /// The command.
+    /// The CDB, opaque to this crate.
     pub cdb: Cdb,
     /// How it orders with others.
     pub attribute: TaskAttribute,
@@ -99,7 +99,7 @@ pub struct ScsiCommand {
 /// How a task ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion<'a> {
-    /// SAM status code.
+    /// STATUS of SAM-5 §5.3, such as 00h for GOOD.
     pub status: u8,
     /// Sense data, empty unless the status has some.
     pub sense: &'a [u8],
@@ -126,7 +126,7 @@ pub struct PayloadWanted {
 /// additional sense (RFC 7143 §11.4.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOutFailure {
-    /// Additional sense code.
+    /// ADDITIONAL SENSE CODE of the sense data.
     pub asc: u8,
     /// Additional sense code qualifier.
     pub ascq: u8,
@@ -161,7 +161,7 @@ pub struct TaskInfo {
     pub cmd_sn: CmdSn,
     /// Delivered out of order by the I bit.
     pub immediate: bool,
-    /// EDTL.
+    /// Expected Data Transfer Length, in bytes.
     pub expected_data_transfer_length: u32,
 }
 
@@ -172,7 +172,7 @@ pub struct TaskManagementId(pub u32);
 /// What a task management request asks for (RFC 7143 §11.5.1). Task reassignment never comes here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskManagementFunction {
-    /// Aborts [`TaskManagementRequest::referenced_task`].
+    /// Aborts the one task that [`TaskManagementRequest::referenced_task`] names.
     AbortTask,
     /// Aborts all tasks of this session on the logical unit.
     AbortTaskSet,
@@ -190,7 +190,7 @@ pub enum TaskManagementFunction {
 /// A task management request, checked for validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskManagementRequest {
-    /// For the answer.
+    /// Goes back with the answer to the function.
     pub id: TaskManagementId,
     pub function: TaskManagementFunction,
     /// To which logical unit; reserved for target resets.
@@ -205,16 +205,16 @@ pub struct TaskManagementRequest {
 /// How task management went (RFC 7143 §11.6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskManagementResult {
-    /// 0.
+    /// Response 0: all tasks concerned have ended.
     FunctionComplete,
-    /// 1.
+    /// Response 1: the referenced task is not there.
     TaskDoesNotExist,
-    /// 2.
+    /// Response 2: there is no logical unit of that number.
     LunDoesNotExist,
-    /// 5.
+    /// Response 5: the function is unknown, or beyond error recovery level 0.
     FunctionNotSupported,
-    /// 6.
+    /// Response 6: the initiator may not use the function.
     FunctionAuthorizationFailed,
-    /// 255.
+    /// Response 255: refused for any other reason.
     FunctionRejected,
 }

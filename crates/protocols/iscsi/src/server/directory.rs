@@ -169,7 +169,6 @@ impl LoginConfig {
 /// A target that lets this initiator in, once it has authenticated itself.
 #[derive(Clone, Debug)]
 pub struct TargetLogin {
-    /// The target's name.
     pub name: IscsiName,
     /// The portal group of the portal that the connection came in by.
     pub portal_group_tag: PortalGroupTag,
@@ -220,7 +219,6 @@ pub struct PortalRecord {
 /// A target as discovery lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
-    /// The target's name.
     pub name: IscsiName,
     /// Where it can be reached. Empty: where the discovery session is connected to.
     pub portals: Vec<PortalRecord>,
@@ -234,7 +232,6 @@ pub struct SessionIdentity<'a> {
     pub target: Option<&'a IscsiName>,
     /// The portal group, where there is a target.
     pub portal_group_tag: Option<PortalGroupTag>,
-    /// Normal or discovery.
     pub session_type: SessionType,
     /// The initiator's part of the session identifier.
     pub isid: Isid,

@@ -23,7 +23,7 @@ pub(super) struct Task {
     pub(super) immediate: bool,
     pub(super) read: bool,
     pub(super) write: bool,
-    /// Data-In PDUs sent.
+    /// DataSN of the next Data-In PDU.
     pub(super) data_sn: DataSn,
     /// State of the write data; stale for commands without.
     pub(super) data_out: DataOutState,

@@ -28,25 +28,19 @@ pub enum AdminOutcome {
     Abort {
         /// Connection of the queue.
         queue: QueueHandle,
-        /// SQID.
+        /// SQID of the command to abort.
         queue_id: u16,
-        /// CID.
+        /// CID of the command to abort.
         command: CommandId,
     },
     /// A controller reset, or a shutdown that has nothing to write back: completes the command with
     /// success, and closes the connections.
-    CloseQueues {
-        /// I/O queues.
-        queues: Vec<QueueHandle>,
-    },
+    CloseQueues { queues: Vec<QueueHandle> },
     /// A shutdown while volatile caches may hold data: completes the command with success, closes the
     /// connections, flushes the volumes of [`Controller::namespaces`](super::Controller::namespaces) (nothing that was not completed
     /// by now needs to be in it) and then calls [`Controller::shutdown_finished`](super::Controller::shutdown_finished), for which the host
     /// waits.
-    ShutDown {
-        /// I/O queues.
-        queues: Vec<QueueHandle>,
-    },
+    ShutDown { queues: Vec<QueueHandle> },
     /// Sanitizes volumes: completes with success when it is stored that this has begun, and with Sanitize In Progress
     /// if another operation was quicker.
     Sanitize {

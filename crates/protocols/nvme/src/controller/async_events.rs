@@ -4,7 +4,7 @@
 //! with it without Retain Asynchronous Event. What happens meanwhile is in that page, so nothing is
 //! lost.
 
-use longshore_block::sanitize::Outcome;
+use longshore_block::sanitize::SanitizeState;
 
 use super::admin_command::AdminOutcome;
 use super::failure::Failure;
@@ -61,7 +61,7 @@ impl Controller {
 
     /// The sanitize operation of a volume has ended. Whether the driver should poll.
     pub(super) fn sanitize_ended(&self, index: usize) -> bool {
-        let is_over = self.subsystem.sanitize_status().outcome != Outcome::InProgress;
+        let is_over = self.subsystem.sanitize_status().outcome != SanitizeState::InProgress;
         is_over
             && self.subsystem.has_volume(index)
             && self.lock().events.raise(AsyncEvent::SanitizeCompleted)

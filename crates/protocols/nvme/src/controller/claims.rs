@@ -8,11 +8,11 @@ use crate::nqn::NQN_FIELD_LENGTH;
 /// checked, so it is for messages only, above all for those about a Connect that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// HOSTID.
+    /// HOSTID of the Connect data.
     pub host_identifier: Uuid,
-    /// HOSTNQN.
+    /// HOSTNQN of the Connect data, not yet checked.
     pub host: String,
-    /// SUBNQN.
+    /// SUBNQN of the Connect data, not yet checked.
     pub subsystem: String,
 }
 

@@ -101,7 +101,7 @@ impl Refusal {
 #[derive(Debug)]
 struct Connect {
     queue_id: u16,
-    /// SQSIZE + 1.
+    /// SQSIZE + 1, since the field is zero-based.
     entries: u16,
     flow_control: bool,
     keep_alive_ms: u32,

@@ -9,11 +9,10 @@ use std::net::SocketAddr;
 
 use crate::nqn::Nqn;
 
-/// Subsystem Type (SUBTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SubsystemType {
-    /// Another discovery subsystem.
+    /// Another discovery subsystem, which a host asks next.
     Referral = 1,
     /// A subsystem with namespaces.
     Nvm = 2,
@@ -32,11 +31,8 @@ pub struct DiscoveryEntry {
     pub port_id: u16,
 }
 
-/// TRTYPE of TCP.
 const TRANSPORT_TCP: u8 = 3;
-/// ADRFAM of IPv4.
 const FAMILY_IPV4: u8 = 1;
-/// ADRFAM of IPv6.
 const FAMILY_IPV6: u8 = 2;
 /// TREQ: nothing is said of secure channels (00b); the queues may go without SQ flow control (bit 2).
 /// "Not required" (10b) would be the whole truth, but makes `nvme connect-all` of nvme-cli 2.3 ask for

@@ -29,7 +29,6 @@ use crate::command::{NamespaceId, SubmissionEntry};
 use crate::reservation::NotificationMask;
 use crate::status::Status;
 
-/// Feature Identifier (FID).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FeatureId(pub(super) u8);
 

@@ -15,7 +15,6 @@ use crate::status::Status;
 /// What became of a timer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// Nothing yet.
     Nothing,
     /// The host is gone: close all these connections, the admin queue's too.
     KeepAliveExpired {

@@ -7,7 +7,7 @@ pub struct ControllerLimits {
     pub queue_entries_max: u16,
     /// I/O queues of a controller.
     pub io_queues_max: u16,
-    /// Controllers, discovery included.
+    /// Controllers of all subsystems together, those for discovery included.
     pub controllers_max: usize,
     /// Asynchronous Event Requests outstanding on a controller (AERL + 1), at least 1.
     pub async_events_max: u8,

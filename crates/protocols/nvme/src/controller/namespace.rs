@@ -23,11 +23,11 @@ pub struct NamespaceParameters {
     pub uuid: Uuid,
     /// A worldwide name that the volume was given; EUI64 or NGUID follow from it, where they do.
     pub naa: Option<Naa>,
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub block_size: u32,
     /// Bytes that the medium writes in one piece: a power of two, at least the block size.
     pub physical_block_size: u32,
-    /// At least 1.
+    /// Blocks of the namespace, at least 1.
     pub block_count: u64,
     /// The volume never changes.
     pub read_only: bool,
@@ -37,7 +37,6 @@ pub struct NamespaceParameters {
     pub unmap_granularity_blocks: Option<u32>,
     /// Deallocated blocks read as zeros.
     pub unmapped_reads_zeros: bool,
-    /// Spinning medium.
     pub rotational: bool,
     /// The driver can store reservations, and how far sanitizing is, durably: PTPL and Sanitize are offered.
     pub can_store_reservations: bool,
@@ -112,7 +111,6 @@ impl Namespace {
 /// A namespace of a subsystem.
 #[derive(Clone, Debug)]
 pub struct NamespaceConfig {
-    /// NSID.
     pub id: NamespaceId,
     /// What all controllers share of it.
     pub namespace: Arc<Namespace>,
@@ -146,7 +144,6 @@ impl Membership {
 /// A namespace as one controller sees it. Immutable: a controller that sees it otherwise has another one.
 #[derive(Clone, Debug)]
 pub struct AttachedNamespace {
-    /// NSID.
     pub id: NamespaceId,
     /// What all controllers share of it.
     pub namespace: Arc<Namespace>,
@@ -158,7 +155,7 @@ pub struct AttachedNamespace {
     pub read_only: bool,
     /// Largest transfer of a command (MDTS); more is INVALID FIELD.
     pub max_transfer_bytes: u32,
-    /// Held, not read.
+    /// Never read: its drop ends the membership.
     pub(super) _membership: Arc<Membership>,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Registry<C> {
 
 #[derive(Debug)]
 struct Controllers<C> {
-    /// By CNTLID.
+    /// Controllers by CNTLID; a dead one leaves its number free.
     by_id: BTreeMap<u16, Weak<C>>,
     /// Given out last. Identifiers are not reused soon, so that a host that comes back with an old
     /// one is told so.

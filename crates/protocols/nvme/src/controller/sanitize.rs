@@ -13,7 +13,7 @@
 //! ```
 
 use longshore_block::reservation::ReservationClass;
-use longshore_block::sanitize::{Method, Outcome, SanitizeOrder, SanitizeStatus};
+use longshore_block::sanitize::{Method, SanitizeOrder, SanitizeState, SanitizeStatus};
 
 use super::admin_command::{AdminOutcome, DONE};
 use super::failure::Failure;
@@ -26,7 +26,7 @@ use crate::status::Status;
 /// Byte of the entry at which SANACT is.
 const ACTION_AT: u16 = 40;
 
-/// SANACT.
+/// SANACT 1: leave the failure mode, without a new operation.
 const EXIT_FAILURE_MODE: u32 = 1;
 const BLOCK_ERASE: u32 = 2;
 const OVERWRITE: u32 = 3;
@@ -47,11 +47,11 @@ impl Namespace {
 impl Subsystem {
     /// The worst of all namespaces, and of those that are being sanitized the one that is least far.
     pub(super) fn sanitize_status(&self) -> SanitizeStatus {
-        let rank = |outcome: Outcome| match outcome {
-            Outcome::InProgress => 3,
-            Outcome::Failed => 2,
-            Outcome::Completed => 1,
-            Outcome::Never => 0,
+        let rank = |outcome: SanitizeState| match outcome {
+            SanitizeState::InProgress => 3,
+            SanitizeState::Failed => 2,
+            SanitizeState::Completed => 1,
+            SanitizeState::Never => 0,
         };
         let namespaces = self.namespaces();
         let all = namespaces.iter().map(|config| {
@@ -60,7 +60,7 @@ impl Subsystem {
         });
         let worst = all.max_by_key(|status| (rank(status.outcome), u16::MAX - status.progress));
         worst.unwrap_or(SanitizeStatus {
-            outcome: Outcome::Never,
+            outcome: SanitizeState::Never,
             progress: u16::MAX,
             nvme_dword_10: 0,
             passes_done: 0,
@@ -84,7 +84,7 @@ impl Controller {
             .all(|config| config.namespace.erases_blocks())
     }
 
-    /// SANICAP.
+    /// SANICAP: the sanitize operations that the volume can do.
     pub(super) fn sanitize_capabilities(&self) -> u32 {
         const CAN_ERASE_BLOCKS: u32 = 1 << 1;
         const CAN_OVERWRITE: u32 = 1 << 2;
@@ -105,11 +105,11 @@ impl Controller {
         let dword = entry.dword(10);
         let volumes = self.volumes_to_sanitize()?;
         let status = self.subsystem.sanitize_status();
-        if status.outcome == Outcome::InProgress {
+        if status.outcome == SanitizeState::InProgress {
             return Err(Failure::of(Status::SANITIZE_IN_PROGRESS));
         }
         let method = match dword & 7 {
-            EXIT_FAILURE_MODE if status.outcome == Outcome::Failed => {
+            EXIT_FAILURE_MODE if status.outcome == SanitizeState::Failed => {
                 return Ok(AdminOutcome::ExitSanitizeFailure { volumes });
             }
             EXIT_FAILURE_MODE => return Ok(DONE),
@@ -158,15 +158,15 @@ impl Controller {
         Ok(volumes)
     }
 
-    /// Sanitize Status.
+    /// Sanitize Status (log page 81h): progress, and the result of the last operation.
     pub(super) fn sanitize_log(&self) -> Vec<u8> {
         const PAGE_BYTES: usize = 512;
         let status = self.subsystem.sanitize_status();
         let outcome: u16 = match status.outcome {
-            Outcome::Never => 0,
-            Outcome::Completed => 1,
-            Outcome::InProgress => 2,
-            Outcome::Failed => 3,
+            SanitizeState::Never => 0,
+            SanitizeState::Completed => 1,
+            SanitizeState::InProgress => 2,
+            SanitizeState::Failed => 3,
         };
         let passes = u16::from(status.passes_done.min(31));
         let mut page = vec![0; PAGE_BYTES];

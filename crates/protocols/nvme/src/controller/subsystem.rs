@@ -9,10 +9,8 @@ use super::namespace::NamespaceConfig;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
 
-/// One NVM subsystem.
 #[derive(Clone, Debug)]
 pub struct SubsystemConfig {
-    /// SUBNQN.
     pub nqn: Nqn,
     /// SN, at most 20 ASCII characters.
     pub serial: String,
@@ -39,11 +37,11 @@ pub(super) struct Subsystem {
 /// What Identify Controller says of the product.
 #[derive(Debug, Default)]
 pub(super) struct Product {
-    /// SN.
+    /// SN, at most 20 ASCII characters.
     pub(super) serial: String,
-    /// MN.
+    /// MN, at most 40 ASCII characters.
     pub(super) model: String,
-    /// FR.
+    /// FR, at most 8 ASCII characters.
     pub(super) firmware: String,
 }
 

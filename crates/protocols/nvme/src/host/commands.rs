@@ -21,7 +21,6 @@ pub struct Command {
 /// What a command moves: the direction, and how many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Nothing.
     None,
     /// To the host, so many bytes.
     ToHost(u32),
@@ -49,7 +48,7 @@ impl Command {
         }
     }
 
-    /// With another transfer.
+    /// The same command with another transfer.
     #[must_use]
     pub const fn with(mut self, transfer: Transfer) -> Self {
         self.transfer = transfer;
@@ -84,9 +83,7 @@ pub const CONNECT_DATA_LENGTH: usize = 1024;
 pub struct Connect {
     /// Which host, the same for all of its connections.
     pub host_identifier: [u8; 16],
-    /// The host's name.
     pub host: Nqn,
-    /// The subsystem's name.
     pub subsystem: Nqn,
     /// [`ANY_CONTROLLER`] for an admin queue, and its answer for I/O queues.
     pub controller_id: u16,
@@ -127,24 +124,24 @@ impl Connect {
 /// A property of a controller (NVMe base 2.0 §3.1.3), by offset and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// OFST.
+    /// OFST: byte offset of the property.
     pub offset: u32,
     /// 8 bytes rather than 4.
     pub wide: bool,
 }
 
 impl Property {
-    /// Controller Capabilities.
+    /// Controller Capabilities, 8 bytes at 0h.
     pub const CAP: Self = Self::new(0x00, true);
-    /// Version.
+    /// Version, 4 bytes at 8h.
     pub const VS: Self = Self::new(0x08, false);
-    /// Controller Configuration.
+    /// Controller Configuration, 4 bytes at 14h.
     pub const CC: Self = Self::new(0x14, false);
-    /// Controller Status.
+    /// Controller Status, 4 bytes at 1Ch.
     pub const CSTS: Self = Self::new(0x1c, false);
-    /// NVM Subsystem Reset.
+    /// NVM Subsystem Reset, 4 bytes at 20h.
     pub const NSSR: Self = Self::new(0x20, false);
-    /// Controller Ready Timeouts.
+    /// Controller Ready Timeouts, 4 bytes at 68h.
     pub const CRTO: Self = Self::new(0x68, false);
 
     const fn new(offset: u32, wide: bool) -> Self {
@@ -240,7 +237,7 @@ pub fn set_features(feature: u8, value: u32) -> Command {
         .dword(11, value)
 }
 
-/// Asynchronous Event Request.
+/// Asynchronous Event Request, which completes when the controller has something to report.
 #[must_use]
 pub fn async_event_request() -> Command {
     Command::new(admin::ASYNC_EVENT_REQUEST, NamespaceId::NONE)
@@ -261,9 +258,8 @@ pub fn abort(queue_id: u16, command: CommandId) -> Command {
 /// A range of logical blocks, and how long a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// NSID.
     pub namespace: NamespaceId,
-    /// SLBA.
+    /// SLBA: the first block.
     pub lba: Lba,
     /// 1 to 65,536 blocks.
     pub count: u32,

@@ -29,13 +29,13 @@ impl SubmissionEntry {
         }
     }
 
-    /// FUA.
+    /// FUA, bit 30 of dword 12.
     #[inline]
     pub(crate) fn force_unit_access(&self) -> bool {
         self.dword(12) & FORCE_UNIT_ACCESS != 0
     }
 
-    /// PRACT of PRINFO.
+    /// PRACT, bit 29 of dword 12 (PRINFO).
     pub(crate) fn protection_action(&self) -> bool {
         self.dword(12) & PROTECTION_ACTION != 0
     }
@@ -60,7 +60,7 @@ impl SubmissionEntry {
         self.dword(11) & DATASET_DEALLOCATE != 0
     }
 
-    /// SDLBA of Copy.
+    /// SDLBA of Copy: dwords 10 and 11.
     pub(crate) fn copy_destination(&self) -> Lba {
         Lba(self.qword(10))
     }

@@ -82,7 +82,6 @@ impl<P: Procedure> Procedure for FlushFirst<P> {
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) extent: Extent,
-    /// Bytes.
     pub(crate) length: usize,
 }
 

@@ -60,13 +60,8 @@ pub enum Next<T> {
     /// An ordinary command: carry it out.
     Alone(T),
     /// Carry out both as a [`FusedPair`].
-    Pair {
-        /// The Compare.
-        first: T,
-        /// The Write.
-        second: T,
-    },
-    /// Nothing yet.
+    Pair { first: T, second: T },
+    /// The other command of the pair has not arrived.
     Wait,
 }
 
@@ -130,18 +125,17 @@ impl<T> Fusing<T> {
 /// How a pair ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FusedOutcome {
-    /// Of the Compare.
+    /// Result of the Compare; a miscompare aborts the Write.
     pub first: IoOutcome,
-    /// Of the Write.
+    /// Result of the Write, which is aborted with a failed Compare.
     pub second: IoOutcome,
 }
 
 /// What a pair needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FusedStep {
-    /// As [`Step::Media`](super::Step::Media).
     Media {
-        /// By its place.
+        /// Index of the namespace in the subsystem's table.
         namespace: usize,
         operation: Operation,
         /// Where its data comes from or goes to.
@@ -150,9 +144,9 @@ pub enum FusedStep {
     /// From here until the pair completes, let no other command's write touch this range: wait for the
     /// writes under way, then step with [`CommandEvent::Locked`]. A pair asks for this once.
     LockRange {
-        /// By its place.
+        /// Index of the namespace in the subsystem's table.
         namespace: usize,
-        /// The range.
+        /// Blocks to keep other writes out of.
         extent: Extent,
     },
     /// It is over; the first completes before the second.
@@ -283,7 +277,6 @@ impl FusedPair {
         }
     }
 
-    /// As [`Command::renumber`].
     pub fn renumber(&mut self, place: &dyn Fn(usize) -> usize) {
         if let Pair::Running(running) = &mut self.0 {
             running.namespace = place(running.namespace);

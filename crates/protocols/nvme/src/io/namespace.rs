@@ -9,13 +9,12 @@ use crate::reservation::HostRegistrant;
 
 /// A namespace as one controller sees it.
 pub trait Attached {
-    /// NSID.
     fn id(&self) -> NamespaceId;
     /// Bytes of a logical block.
     fn block_size(&self) -> u32;
     /// NSZE at this moment.
     fn block_count(&self) -> u64;
-    /// MDTS, in bytes.
+    /// MDTS of the controller, in bytes.
     fn max_transfer_bytes(&self) -> u32;
     /// The volume never changes, for any host.
     fn is_read_only(&self) -> bool;

@@ -22,7 +22,6 @@ use crate::status::Status;
 pub struct Plain {
     /// By its place among those of the controller.
     pub namespace: usize,
-    /// SLBA.
     pub lba: Lba,
     /// Bytes; as many as the SGL describes.
     pub length: u32,

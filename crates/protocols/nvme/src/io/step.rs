@@ -26,7 +26,6 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// No data.
     pub const NONE: Self = Self {
         direction: Direction::None,
         length: 0,
@@ -75,9 +74,8 @@ pub enum Step {
     /// writes under way, then step with [`CommandEvent::Locked`]. A command asks for this at most once;
     /// only a [`FusedPair`](super::FusedPair) does.
     LockRange {
-        /// By its place.
+        /// Index of the namespace in the subsystem's table.
         namespace: usize,
-        /// The range.
         extent: Extent,
     },
     /// Store these bytes (the namespace's reservations) durably, then step with

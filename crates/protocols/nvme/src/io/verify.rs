@@ -4,7 +4,7 @@ use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 
-/// (Read a chunk)…
+/// Reads one chunk after the other into the same buffer, and drops the data.
 #[derive(Debug)]
 pub(crate) struct Verify {
     chunks: Chunks,

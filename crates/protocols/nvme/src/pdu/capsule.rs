@@ -9,7 +9,7 @@ use crate::completion::CompletionEntry;
 /// Command Capsule. In-capsule data follow as the data of the PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleCmd {
-    /// The command.
+    /// SQE of the command, little endian.
     pub entry: SubmissionEntry,
 }
 
@@ -17,7 +17,6 @@ impl CapsuleCmd {
     /// Bytes of the header.
     pub const LENGTH: usize = 72;
 
-    /// The header.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LENGTH] {
@@ -26,7 +25,6 @@ impl CapsuleCmd {
         out
     }
 
-    /// From the wire.
     #[inline]
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
@@ -36,7 +34,6 @@ impl CapsuleCmd {
     }
 }
 
-/// Response Capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleResp {
     /// How the command ended.
@@ -56,7 +53,6 @@ impl CapsuleResp {
         out
     }
 
-    /// From the wire.
     #[inline]
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {

@@ -21,7 +21,7 @@ pub struct TransferTag(pub u16);
 pub struct H2cData {
     /// LAST_PDU: the last for its R2T.
     pub last: bool,
-    /// CCCID: the command.
+    /// CCCID: the command that the data belongs to.
     pub command: CommandId,
     /// TTAG of the R2T it answers.
     pub tag: TransferTag,
@@ -38,7 +38,7 @@ pub struct C2hData {
     pub last: bool,
     /// SUCCESS: the command has ended with success; no response capsule follows.
     pub success: bool,
-    /// CCCID: the command.
+    /// CCCID: the command that the data belongs to.
     pub command: CommandId,
     /// DATAO: bytes from the start of the command's data.
     pub offset: u32,
@@ -49,13 +49,13 @@ pub struct C2hData {
 /// Ready to Transfer: the controller asks for data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2t {
-    /// CCCID: the command.
+    /// CCCID: the command that is to send data.
     pub command: CommandId,
     /// TTAG, for the H2CData PDUs that answer.
     pub tag: TransferTag,
     /// R2TO: bytes from the start of the command's data.
     pub offset: u32,
-    /// R2TL: bytes wanted.
+    /// R2TL: bytes of data that may be sent.
     pub length: u32,
 }
 
@@ -78,10 +78,9 @@ fn data_header(
 impl H2cData {
     /// Bytes of the header.
     pub const LENGTH: usize = 24;
-    /// Where DATAL stands.
+    /// Byte of the header where DATAL begins.
     pub(crate) const DATAL_OFFSET: u32 = 16;
 
-    /// The header.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LENGTH] {
         let flags = Flags::default().with(Flags::LAST_PDU, self.last);
@@ -95,7 +94,6 @@ impl H2cData {
         )
     }
 
-    /// From the wire.
     #[inline]
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
@@ -113,7 +111,6 @@ impl C2hData {
     /// Bytes of the header.
     pub const LENGTH: usize = 24;
 
-    /// The header.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LENGTH] {
@@ -130,7 +127,6 @@ impl C2hData {
         )
     }
 
-    /// From the wire.
     #[inline]
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
@@ -162,7 +158,6 @@ impl R2t {
         )
     }
 
-    /// From the wire.
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
         Self {

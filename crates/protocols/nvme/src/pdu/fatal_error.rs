@@ -46,7 +46,7 @@ impl fmt::Display for FatalErrorStatus {
 /// Why a connection is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FatalError {
-    /// FES.
+    /// FES: the reason for the termination.
     pub status: FatalErrorStatus,
     /// FEI: what it means depends on the status; 0 where it means nothing.
     pub information: u32,

@@ -67,7 +67,6 @@ pub(crate) struct Framing {
     pub(crate) data: PduData,
 }
 
-/// What [`Framing::take_header`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderStep {
     /// The input is used up.

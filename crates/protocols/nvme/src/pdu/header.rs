@@ -139,17 +139,16 @@ pub struct CommonHeader {
 }
 
 impl CommonHeader {
-    /// Bytes of it.
+    /// Bytes of the common header.
     pub const LENGTH: usize = 8;
 
-    /// Where FLAGS stands.
+    /// Byte of the header where FLAGS stands.
     pub(crate) const FLAGS_OFFSET: u32 = 1;
     const HLEN_OFFSET: u32 = 2;
     const PDO_OFFSET: u32 = 3;
-    /// Where PLEN stands.
+    /// Byte of the header where PLEN begins.
     pub(crate) const PLEN_OFFSET: u32 = 4;
 
-    /// From the wire.
     #[inline]
     #[must_use]
     pub fn decode<const N: usize>(header: &[u8; N]) -> Self {

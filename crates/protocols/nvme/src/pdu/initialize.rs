@@ -12,9 +12,9 @@ use super::header::{CommonHeader, Flags, PduType};
 /// DGST: which digests are wanted, or in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// HDGST_ENABLE.
+    /// HDGST_ENABLE: CRC32C after each header.
     pub header: bool,
-    /// DDGST_ENABLE.
+    /// DDGST_ENABLE: CRC32C after the data.
     pub data: bool,
 }
 
@@ -34,7 +34,6 @@ impl Digests {
     }
 }
 
-/// Initialize Connection Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcReq {
     /// PDU Format Version; 0 is the only one.
@@ -48,10 +47,9 @@ pub struct IcReq {
     pub max_r2t: u64,
 }
 
-/// Initialize Connection Response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcResp {
-    /// PDU Format Version.
+    /// PFV: PDU Format Version, 0 in this edition.
     pub pfv: u16,
     /// Controller PDU Data Alignment, as HPDA.
     pub cpda: u8,
@@ -66,12 +64,11 @@ impl IcReq {
     pub const LENGTH: usize = 128;
     /// The largest HPDA and CPDA.
     pub const ALIGNMENT_MAX: u8 = 31;
-    /// Where PFV stands.
+    /// Byte of the header where PFV begins.
     pub(crate) const PFV_OFFSET: u32 = 8;
-    /// Where HPDA stands.
+    /// Byte of the header where HPDA stands.
     pub(crate) const HPDA_OFFSET: u32 = 10;
 
-    /// As it travels.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LENGTH] {
         let mut out = CommonHeader::start(PduType::IC_REQ, Flags::default());
@@ -83,7 +80,6 @@ impl IcReq {
         out
     }
 
-    /// From the wire.
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
         Self {
@@ -101,7 +97,6 @@ impl IcResp {
     /// The smallest MAXH2CDATA a controller should offer.
     pub const MAX_H2C_DATA_MIN: u32 = 4096;
 
-    /// As it travels.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LENGTH] {
         let mut out = CommonHeader::start(PduType::IC_RESP, Flags::default());
@@ -112,7 +107,6 @@ impl IcResp {
         out
     }
 
-    /// From the wire.
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
         Self {

@@ -14,9 +14,9 @@ use super::header::{CommonHeader, Flags, PduType, TERM_REQ_LENGTH_MAX};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminator {
-    /// H2CTermReq.
+    /// From the host, in H2CTermReq.
     Host,
-    /// C2HTermReq.
+    /// From the controller, in C2HTermReq.
     Controller,
 }
 
@@ -54,7 +54,6 @@ impl TermReq {
         out
     }
 
-    /// From the wire.
     #[must_use]
     pub fn decode(header: &[u8; Self::LENGTH]) -> Self {
         let by = match CommonHeader::decode(header).pdu_type {

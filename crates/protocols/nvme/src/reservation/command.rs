@@ -78,7 +78,6 @@ pub enum ReservationStep {
     AbortTasks(Vec<Arc<dyn Participant>>),
     /// Wait for the end of this, then step with [`ReservationEvent::Start`] and the same data.
     Wait(StoreWait),
-    /// It is over.
     Complete(Status),
 }
 

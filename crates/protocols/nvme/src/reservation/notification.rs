@@ -49,7 +49,7 @@ impl NotificationMask {
     }
 }
 
-/// RNLPT.
+/// RNLPT: the type in the Reservation Notification log page.
 fn log_page_type(event: NoticeEvent) -> u8 {
     match event {
         NoticeEvent::RegistrationsPreempted => 1,
@@ -85,7 +85,6 @@ impl NotificationLog {
     /// Bytes of a log page.
     pub const PAGE_LENGTH: usize = 64;
 
-    /// An empty log.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()

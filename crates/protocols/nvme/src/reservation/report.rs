@@ -32,7 +32,6 @@ const DYNAMIC_CONTROLLER: u16 = 0xffff;
 /// What Host Identifiers of registrants of other protocols are made from.
 const OTHER_PROTOCOLS: Uuid = Uuid::from_u128(0x5ff8_7a0e_2b5c_4d3a_9a57_6c1b_7e0d_41c6);
 
-/// A Reservation Report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     length: u64,

@@ -41,7 +41,7 @@ pub(super) enum Request {
     },
 }
 
-/// RREGA.
+/// RREGA, in bits 2:0 of dword 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisterAction {
     Register,
@@ -57,7 +57,7 @@ pub(super) enum Persistence {
     Persist,
 }
 
-/// RACQA.
+/// RACQA, in bits 2:0 of dword 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcquireAction {
     Acquire,
@@ -65,7 +65,7 @@ pub(super) enum AcquireAction {
     PreemptAndAbort,
 }
 
-/// RRELA.
+/// RRELA, in bits 2:0 of dword 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseAction {
     Release,

@@ -24,7 +24,6 @@ impl CommandSlot {
 pub struct ArrivedCommand {
     /// Names the command until it is completed.
     pub slot: CommandSlot,
-    /// The command.
     pub entry: SubmissionEntry,
     /// How its data move.
     pub data: DataTransfer,
@@ -33,16 +32,13 @@ pub struct ArrivedCommand {
 /// How the data of a command move, by its opcode and its SGL. None of the lengths is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataTransfer {
-    /// There are none.
     None,
     /// To the controller, in the capsule: they come right behind the command.
     InCapsule {
-        /// Bytes.
         length: u32,
     },
     /// To the controller, when it asks for them.
     ToController {
-        /// Bytes.
         length: u32,
     },
     ToHost {
@@ -76,7 +72,7 @@ pub struct Completion<'a> {
 }
 
 impl Completion<'_> {
-    /// A status alone.
+    /// A completion with a status and no result.
     #[must_use]
     pub const fn status(status: Status) -> Self {
         Self {
@@ -92,7 +88,6 @@ impl Completion<'_> {
 pub struct PayloadWanted {
     /// Into the data of this command,
     pub slot: CommandSlot,
-    /// at this offset,
     pub buffer_offset: u32,
     /// and at most so many bytes.
     pub length: u32,

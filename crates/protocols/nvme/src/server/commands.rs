@@ -98,7 +98,7 @@ pub(super) struct Commands {
     index: IdIndex,
     /// The command that came last, as long as it lives and is not in the index.
     latest: Entry,
-    /// By transfer tag.
+    /// Indexed by transfer tag; `None` is free.
     r2ts: Vec<Option<OutstandingR2t>>,
     free_tags: Vec<TransferTag>,
 }
@@ -171,7 +171,6 @@ impl Commands {
         Some(slot)
     }
 
-    /// Frees a slot.
     #[inline]
     pub(super) fn remove(&mut self, slot: CommandSlot) {
         let command = &mut self.slots[slot.index()];
@@ -210,7 +209,6 @@ impl Commands {
         command
     }
 
-    /// As [`Self::get`].
     #[inline]
     pub(super) fn get_mut(&mut self, slot: CommandSlot) -> &mut Command {
         let command = &mut self.slots[slot.index()];

@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// ICReq.
+    /// Answers ICReq, or ends the connection with C2HTermReq.
     fn initialize(&mut self, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let request = IcReq::decode(self.framing.header());
         if request.pfv != 0 {

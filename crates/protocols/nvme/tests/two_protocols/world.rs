@@ -209,7 +209,7 @@ impl World {
         self.unit.admit(nexus, access).is_ok()
     }
 
-    /// PERSISTENT RESERVE IN.
+    /// Sends PERSISTENT RESERVE IN with a service action, and returns its data.
     pub fn read_in(&mut self, by: &Arc<Nexus>, action: u8) -> (Ending, Vec<u8>) {
         self.scsi(by, &[0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[])
     }

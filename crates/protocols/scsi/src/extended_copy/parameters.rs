@@ -47,7 +47,6 @@ const _: () = assert!(
 /// The longest parameter list.
 pub(crate) const MAX_PARAMETER_LIST_LENGTH: u32 = 16 + MAX_DESCRIPTOR_LIST_LENGTH;
 
-/// Decoded parameter list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
     pub(super) list_identifier: u8,
@@ -62,7 +61,7 @@ pub(super) struct Cscd {
     /// DESIGNATOR, of whatever type.
     pub(super) designator: Vec<u8>,
     pub(super) is_direct_access: bool,
-    /// DISK BLOCK LENGTH.
+    /// DISK BLOCK LENGTH, in bytes.
     pub(super) block_length: u32,
 }
 

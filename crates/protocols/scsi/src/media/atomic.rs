@@ -15,7 +15,6 @@ pub(crate) fn max_blocks(max_transfer_blocks: u32) -> u32 {
     max_transfer_blocks.min(256)
 }
 
-/// Lock → write.
 #[derive(Debug)]
 pub(crate) struct WriteAtomic {
     extent: Extent,

@@ -25,11 +25,11 @@ const DESCRIPTOR_LENGTH: usize = 16;
 /// (Unmap a descriptor's range)…
 #[derive(Debug)]
 pub(crate) struct Unmap {
-    /// PARAMETER LIST LENGTH.
+    /// PARAMETER LIST LENGTH of the CDB, in bytes.
     length: usize,
     /// Keep space reserved for the blocks.
     anchor: bool,
-    /// Next descriptor.
+    /// Index of the next block descriptor.
     next: usize,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum ByteCheck {
 }
 
 impl ByteCheck {
-    /// 10b is reserved.
+    /// BYTCHK as in the CDB; `None` for the reserved 10b.
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
         match bits {
             0b00 => Some(Self::Readable),

@@ -49,7 +49,7 @@ pub(crate) struct Request {
     pub(crate) service_action_key: u64,
     pub(crate) aptpl: bool,
     pub(crate) all_target_ports: bool,
-    /// With SPEC_I_PT.
+    /// TransportIDs that come with SPEC_I_PT.
     pub(crate) initiator_ports: Option<Vec<TransportId>>,
     /// With REGISTER AND MOVE.
     pub(crate) r#move: Option<Move>,
@@ -70,7 +70,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) target_ports: &'a [u16],
     /// Nexuses with a session, and NVMe hosts.
     pub(crate) connected: Vec<&'a NexusIdentity>,
-    /// APTPL is possible.
+    /// Registrations can survive a power loss (APTPL).
     pub(crate) can_store: bool,
 }
 
@@ -300,7 +300,7 @@ fn known_isids(before: &Situation<'_>, wanted: &TransportId) -> Vec<[u8; 6]> {
     isids
 }
 
-/// RESERVE (SPC-4 §5.12.9).
+/// RESERVE (SPC-4 §5.12.9): only a registrant gets it.
 fn reserve(me: &NexusIdentity, request: &Request, mut change: Change) -> Result<Change, Refusal> {
     let kind = persistent_type(request)?;
     match change.table.reservation() {
@@ -311,7 +311,7 @@ fn reserve(me: &NexusIdentity, request: &Request, mut change: Change) -> Result<
     Ok(change)
 }
 
-/// RELEASE (SPC-4 §5.12.11.2.2).
+/// RELEASE (SPC-4 §5.12.11.2.2): GOOD without effect from a registrant that holds nothing.
 fn release(me: &NexusIdentity, request: &Request, mut change: Change) -> Result<Change, Refusal> {
     let Some(held) = change.table.reservation() else {
         return Ok(change);
@@ -326,7 +326,7 @@ fn release(me: &NexusIdentity, request: &Request, mut change: Change) -> Result<
     Ok(change)
 }
 
-/// CLEAR (SPC-4 §5.12.11.2.6).
+/// CLEAR (SPC-4 §5.12.11.2.6): removes the reservation and all registrations.
 fn clear(me: &NexusIdentity, mut change: Change) -> Change {
     change.notices = change.table.clear(me);
     change.table.advance_generation();

@@ -9,7 +9,6 @@ pub enum ByReference {
     /// Where it is safe, and pays.
     #[default]
     Auto,
-    /// Never.
     Off,
     /// Wherever it is possible.
     Always,

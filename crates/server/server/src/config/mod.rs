@@ -28,13 +28,11 @@ pub use longshore_transmit::{
 pub struct ServerConfig {
     /// The volumes, by index.
     pub volumes: Vec<Arc<dyn Volume>>,
-    /// The iSCSI targets.
     pub targets: Vec<TargetConfig>,
     /// What discovery sessions must prove.
     pub discovery: Authentication,
     /// Where to listen for iSCSI.
     pub listeners: Vec<ListenerConfig>,
-    /// The NVMe subsystems.
     pub subsystems: Vec<SubsystemConfig>,
     /// Where to listen for NVMe/TCP.
     pub nvme_listeners: Vec<NvmeListenerConfig>,
@@ -57,11 +55,9 @@ pub struct ServerConfig {
 pub struct ExportsConfig {
     /// The volumes, each once.
     pub volumes: Vec<Arc<dyn Volume>>,
-    /// The iSCSI targets.
     pub targets: Vec<TargetConfig>,
     /// What discovery sessions must prove.
     pub discovery: Authentication,
-    /// The NVMe subsystems.
     pub subsystems: Vec<SubsystemConfig>,
 }
 
@@ -91,7 +87,7 @@ impl ServerConfig {
 /// A listening socket, bound already.
 #[derive(Debug)]
 pub struct ListenerConfig {
-    /// The socket.
+    /// The listening socket, bound by the caller.
     pub listener: TcpListener,
     /// `host:port` that peers are told in place of the address of the socket (NAT, forwarding).
     pub advertise: Option<String>,
@@ -106,7 +102,6 @@ impl ListenerConfig {
     }
 }
 
-/// One iSCSI target.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
     pub name: IscsiName,
@@ -162,18 +157,17 @@ pub struct AccessRule {
 /// A volume under a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LunConfig {
-    /// 0 to 16383.
+    /// LUN, from 0 to 16383.
     pub lun: u16,
-    /// Index into [`ServerConfig::volumes`].
+    /// Index of the volume in [`ServerConfig::volumes`].
     pub volume: usize,
     /// Writes through this number are refused.
     pub read_only: bool,
 }
 
-/// One NVMe subsystem.
 #[derive(Clone, Debug)]
 pub struct SubsystemConfig {
-    /// Its name.
+    /// NQN that hosts connect to.
     pub nqn: Nqn,
     /// Serial number that hosts see (SN): 1 to 20 printable ASCII characters. `None`: derived from
     /// the name.
@@ -212,7 +206,7 @@ pub struct HostRule {
 pub struct NamespaceMapEntry {
     /// Namespace identifier, from 1.
     pub nsid: u32,
-    /// Index into [`ServerConfig::volumes`].
+    /// Index of the volume in [`ServerConfig::volumes`].
     pub volume: usize,
     /// Writes through this identifier are refused.
     pub read_only: bool,
@@ -261,10 +255,11 @@ pub enum Spin {
     /// While it has been paying lately.
     #[default]
     Auto,
-    /// Never.
     Off,
     /// For so long each time.
-    For { microseconds: u32 },
+    For {
+        microseconds: u32,
+    },
 }
 
 /// Whether large reads and writes of files are made on other cores than that of their connection's reactor.
@@ -273,7 +268,6 @@ pub enum Spread {
     /// While one connection keeps its reactor busy, others have little to do, and it pays.
     #[default]
     Auto,
-    /// Never.
     Off,
     /// Always, also where there is no other core.
     Always,

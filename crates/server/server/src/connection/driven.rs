@@ -17,9 +17,7 @@ use crate::transport::channel::Channel;
 
 /// What its shard asks of a connection, whatever it speaks.
 pub(crate) trait Driven: Movable {
-    /// Its bytes.
     fn channel(&self) -> &Channel;
-    /// Its bytes.
     fn channel_mut(&mut self) -> &mut Channel;
     /// How far it is.
     fn state(&self) -> State;
@@ -59,7 +57,7 @@ pub(crate) trait Driven: Movable {
 pub(crate) trait Movable: Debug + Send {
     /// Whether it can leave now: nobody else works for its tasks.
     fn is_at_rest(&self, core: &Core) -> bool;
-    /// Leaves its shard.
+    /// Gives up what belongs to its shard, before it moves.
     fn depart(&mut self, core: &mut Core);
     /// Comes to another shard.
     fn arrive(&mut self, core: &mut Core, address: ConnectionAddress);
@@ -88,10 +86,11 @@ pub(crate) enum ShardEvent<'a> {
     Deadline,
     /// The peer may have stalled for too long, and what its socket held has been received. `for_room`: somebody finds
     /// no memory.
-    Stalled { for_room: bool },
+    Stalled {
+        for_room: bool,
+    },
     /// Tasks that the order names are to end.
     Abort(&'a Arc<AbortOrder>),
-    /// A message came.
     Note(Note),
     /// Something else is exported.
     Exports,

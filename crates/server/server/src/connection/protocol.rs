@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use longshore_block::command::CommandEvent;
 use longshore_volume::Ended;
 
 use super::driven::{Handled, ShardEvent, State};
@@ -10,6 +11,7 @@ use crate::address::TaskAddress;
 use crate::core::Core;
 use crate::core::request::InFlight;
 use crate::counters::ProtocolKind;
+use crate::execute::task::Task;
 use crate::execute::tasks::Tasks;
 use crate::transport::channel::Channel;
 
@@ -46,12 +48,25 @@ pub(crate) trait Protocol: ExportUser + Debug + Send + Sized + 'static {
     /// Takes bytes and does what they say. There may be none, when payload that was placed is all that came: there is
     /// something to say then, too.
     fn process(&mut self, core: &mut Core, channel: &mut Channel, input: &[u8]);
-    /// Something was sent.
+    /// Notes that bytes have left, for the timers of the protocol.
     fn sent(&mut self, now_ms: u64);
     /// Lets tasks run that waited for room, or for others. Returns whether any ran.
     fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool;
     /// Acts on an event.
     fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled;
+    /// Runs a task with the event that it has waited for.
+    fn resume(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: Task<Self::Work>,
+        event: CommandEvent,
+    );
+    /// When there is to be an [`ShardEvent::Deadline`].
+    fn next_deadline_ms(&self) -> Option<u64>;
+    /// The connection is over. Requests in flight live on as orphans.
+    fn tear_down(&mut self, core: &mut Core, channel: &mut Channel);
+
     /// A storage request of a task ended.
     fn storage_done(
         &mut self,
@@ -60,11 +75,11 @@ pub(crate) trait Protocol: ExportUser + Debug + Send + Sized + 'static {
         task: TaskAddress,
         in_flight: &InFlight,
         ended: Ended,
-    );
-    /// When there is to be an [`ShardEvent::Deadline`].
-    fn next_deadline_ms(&self) -> Option<u64>;
-    /// The connection is over. Requests in flight live on as orphans.
-    fn tear_down(&mut self, core: &mut Core, channel: &mut Channel);
+    ) {
+        let (task, event) = self.tasks_mut().storage_done(core, task, in_flight, ended);
+        self.resume(core, channel, task, event);
+        self.respond(core, channel);
+    }
 
     /// A response may be ready: sends it before the turn ends, if that is the policy.
     #[inline]

@@ -145,7 +145,6 @@ impl Core {
         length >= self.handed_from && unit.attempt_cost == AttemptCost::SystemCall
     }
 
-    /// The time now.
     pub(crate) fn clock(&self) -> Instant {
         self.platform.clock().unwrap_or(self.now)
     }

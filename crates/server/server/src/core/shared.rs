@@ -119,7 +119,7 @@ impl Shared {
         self.addresses.send(&self.posts, name, message);
     }
 
-    /// Whether connections move.
+    /// Whether connections may move to other shards (`rebalance`).
     pub(crate) fn rebalances(&self) -> bool {
         self.reactor.rebalance && self.posts.len() > 1
     }

@@ -50,9 +50,7 @@ pub(crate) enum Limit {
     PendingLogins,
     /// File descriptors of the process.
     Descriptors,
-    /// iSCSI sessions.
     Sessions,
-    /// NVMe controllers.
     Controllers,
     /// Memory for what clients read and write.
     Memory,

@@ -42,7 +42,7 @@ impl Default for Histogram {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Durations {
     pub mean_ns: u64,
-    /// All together.
+    /// Sum of all times, in nanoseconds.
     pub sum_ns: u64,
     /// Half of them were no longer.
     pub p50_ns: u64,
@@ -52,7 +52,7 @@ pub struct Durations {
     pub p99_ns: u64,
     /// 999 of 1,000 were no longer.
     pub p999_ns: u64,
-    /// The longest.
+    /// The longest time, in nanoseconds.
     pub max_ns: u64,
 }
 

@@ -3,7 +3,6 @@
 /// Which protocol a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub enum ProtocolKind {
-    /// iSCSI.
     #[serde(rename = "iscsi")]
     Iscsi,
     #[serde(rename = "nvme-tcp")]

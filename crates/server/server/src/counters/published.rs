@@ -28,7 +28,7 @@ impl Published {
         counters.turns.is_multiple_of(TURNS_BETWEEN)
     }
 
-    /// Tells the world.
+    /// Publishes the counters to readers on other threads.
     #[cold]
     pub(crate) fn store(&self, counters: &Counters) {
         for (place, value) in self.0.iter().zip(counters.to_array()) {

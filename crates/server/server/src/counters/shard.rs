@@ -20,7 +20,7 @@ macro_rules! counters {
                 [$(self.$name),*]
             }
 
-            /// Undoes [`Self::to_array`].
+            /// The inverse of [`Self::to_array`].
             pub(crate) const fn from_array(values: [u64; Self::COUNT]) -> Self {
                 let [$($name),*] = values;
                 Self { $($name),* }
@@ -125,7 +125,7 @@ impl Counters {
         self.operations_iscsi + self.operations_nvme
     }
 
-    /// Adds another shard's.
+    /// The sum of both shards, counter by counter.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         let mut sum = self.to_array();

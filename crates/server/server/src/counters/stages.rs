@@ -53,9 +53,9 @@ pub(crate) const TOTAL: usize = INTERVALS - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// To the peer.
+    /// Read data, sent to the peer.
     Read,
-    /// From the peer.
+    /// Write data, received from the peer.
     Write,
     /// Neither: flushes, unmapping, and the like.
     Other,
@@ -171,7 +171,6 @@ impl Stages {
         (self.countdown as usize) <= (bytes >> COMMAND_BYTES_SHIFT) + 1
     }
 
-    /// Bytes came.
     pub(crate) const fn received(&mut self, now: Instant) {
         self.received = now;
     }

@@ -69,7 +69,7 @@ impl VolumeStatistics {
         add(bytes, length as u64);
     }
 
-    /// The medium failed.
+    /// Counts an operation that failed on the medium.
     pub(crate) fn count_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }

@@ -83,7 +83,6 @@ pub(crate) struct MediaRequest {
 
 /// What became of an operation on the medium.
 pub(crate) enum Executed {
-    /// It is over.
     Now(Result<Reply, MediaError>),
     /// A task waits in the state it was given. A plain command has to become a task.
     Waits,

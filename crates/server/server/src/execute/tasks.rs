@@ -112,7 +112,6 @@ impl<W> Tasks<W> {
         slot.is_some_and(|slot| slot.generation == address.generation && slot.task.is_some())
     }
 
-    /// A parked task.
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Task<W>> {
         self.slots.get_mut(slot as usize)?.task.as_mut()
@@ -140,12 +139,10 @@ impl<W> Tasks<W> {
         task
     }
 
-    /// The parked tasks.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Task<W>> + '_ {
         self.slots.iter_mut().filter_map(|slot| slot.task.as_mut())
     }
 
-    /// The parked tasks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Task<W>> + '_ {
         self.slots.iter().filter_map(|slot| slot.task.as_ref())
     }

@@ -29,14 +29,14 @@ pub(crate) use unit::Unit;
 /// See the module documentation.
 #[derive(Clone)]
 pub(crate) struct Exports {
-    /// Counts the versions.
+    /// Rises by one with each version.
     pub revision: u64,
     /// By place. A list of its own for each shard, and so are the counters of references to it.
     units: Box<[Arc<Unit>]>,
     /// Places of the units that are exported, in the order of the configuration.
     exported: Arc<[usize]>,
     pub targets: Arc<Targets>,
-    /// By place.
+    /// Indexed by the place of the listener.
     pub listeners: Arc<[Listener]>,
     pub discovery: Arc<Authentication>,
     pub nvme: NvmeExports,

@@ -78,13 +78,12 @@ pub(crate) struct NvmeExports {
     pub names: Arc<[Nqn]>,
     /// What the subsystems were made of.
     pub configured: Arc<[SubsystemConfig]>,
-    /// GENCTR of discovery.
+    /// GENCTR of the discovery log page.
     pub generation: u64,
     pub started: Instant,
 }
 
 impl NvmeExports {
-    /// Without subsystems.
     pub(super) fn new(limits: &PeerLimits, posts: &[Post]) -> Self {
         let posts = posts.to_vec();
         let notify = move |admin_queue| {

@@ -27,7 +27,6 @@ pub(crate) struct UnitOptions {
 
 /// See the module documentation.
 pub(crate) struct Registry {
-    /// The newest version.
     current: Arc<Exports>,
     options: UnitOptions,
     /// Stands in vacant places.
@@ -101,7 +100,6 @@ impl Registry {
         })
     }
 
-    /// The newest version.
     pub(crate) fn current(&self) -> &Arc<Exports> {
         &self.current
     }
@@ -386,7 +384,6 @@ fn ports_failed(directory: Option<&Path>, error: &TargetPortsError) -> StartErro
     }
 }
 
-/// Tells volumes apart.
 fn address(volume: &Arc<dyn Volume>) -> *const () {
     Arc::as_ptr(volume).cast()
 }

@@ -77,7 +77,7 @@ impl Target {
     }
 }
 
-/// All targets. Immutable.
+/// All targets of a version of the exports. Immutable.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     /// In the order of the configuration.

@@ -22,7 +22,6 @@ use longshore_iscsi::server::{
 use longshore_iscsi::session_parameters::SessionType;
 use longshore_scsi::command::{CommandEvent, Completion as ScsiCompletion};
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
-use longshore_volume::Ended;
 
 use self::directory::{ConnectionDirectory, EstablishedSession};
 use self::session::Session;
@@ -32,12 +31,12 @@ use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::export_user::ExportUser;
 use crate::connection::protocol::{PayloadWanted, Protocol};
-use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
 use crate::counters::clients::{ClientCounters, Ending, Limit};
 use crate::execute::medium::Retried;
 use crate::execute::plain::FastPath;
+use crate::execute::task::Task;
 use crate::execute::tasks::Tasks;
 use crate::mail::message::Note;
 use crate::memory::share::Holder;
@@ -163,17 +162,14 @@ impl Protocol for Iscsi {
         Handled::Changed
     }
 
-    fn storage_done(
+    fn resume(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        task: TaskAddress,
-        in_flight: &InFlight,
-        ended: Ended,
+        task: Task<ScsiWork>,
+        event: CommandEvent,
     ) {
-        let (task, event) = self.tasks.storage_done(core, task, in_flight, ended);
         self.run_command(core, channel, task, event);
-        self.respond(core, channel);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -54,7 +54,7 @@ pub(super) type Places = Vec<Option<usize>>;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub ticket: SessionTicket,
-    /// `None` for discovery.
+    /// `None` in a discovery session.
     pub target: Option<TargetId>,
     /// By ascending number. Those that are gone are the last.
     pub luns: Vec<LunEntry>,

@@ -27,7 +27,6 @@ struct Overflow<M> {
 
 #[derive(Debug)]
 struct Unread<M> {
-    /// Oldest first.
     messages: VecDeque<M>,
     /// Nobody reads any more.
     is_closed: bool,
@@ -58,7 +57,6 @@ pub(crate) struct Mailer<M> {
     waker: Waker,
 }
 
-/// A shard's end.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
     mailbox: Mailbox<M>,
@@ -126,7 +124,6 @@ impl<M> Inbox<M> {
         self.mailbox.is_empty() && self.overflow.lock().messages.is_empty()
     }
 
-    /// The next message.
     pub(crate) fn receive(&mut self) -> Option<M> {
         if let Some(message) = self.mailbox.receive() {
             return Some(message);

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// See the module documentation. Nothing on the data path looks at it.
 #[derive(Debug)]
 pub(crate) struct Removal {
-    /// The unit's place.
+    /// Place of the unit in the table of exports.
     pub unit: usize,
     /// How long its tasks have to end.
     pub timeout: Duration,

@@ -45,7 +45,6 @@ pub(crate) struct MemoryLine {
 }
 
 impl MemoryLine {
-    /// Nobody waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0

@@ -55,7 +55,7 @@ impl ShardMemory {
         }
     }
 
-    /// Somebody got memory.
+    /// Notes that somebody got memory, which ends the time of failures.
     #[inline]
     pub(crate) fn found_some(&mut self) {
         self.failing_since_ms = None;

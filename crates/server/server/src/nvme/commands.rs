@@ -17,7 +17,6 @@ use crate::mail::message::{Message, Note};
 use crate::transport::channel::Channel;
 
 impl Nvme {
-    /// A command arrived.
     pub(super) fn start_command(
         &mut self,
         core: &mut Core,

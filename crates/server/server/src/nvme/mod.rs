@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use longshore_nvme::io::CommandEvent;
 use longshore_nvme::server::{CloseReason, ConnectionEvent};
-use longshore_volume::Ended;
 
 use self::state::{Kind, Nvme, NvmeWork, Queue};
 use crate::address::{ConnectionAddress, TaskAddress};
@@ -28,12 +27,12 @@ use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::export_user::ExportUser;
 use crate::connection::protocol::{PayloadWanted, Protocol};
-use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
 use crate::counters::clients::Ending;
 use crate::execute::medium::Retried;
 use crate::execute::plain::FastPath;
+use crate::execute::task::Task;
 use crate::execute::tasks::Tasks;
 use crate::mail::message::Note;
 use crate::observe::sessions::{MappedVolume, SessionId, SessionPart, SessionReport};
@@ -160,17 +159,14 @@ impl Protocol for Nvme {
         Handled::Changed
     }
 
-    fn storage_done(
+    fn resume(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        task: TaskAddress,
-        in_flight: &InFlight,
-        ended: Ended,
+        task: Task<NvmeWork>,
+        event: CommandEvent,
     ) {
-        let (task, event) = self.tasks.storage_done(core, task, in_flight, ended);
         self.run_command(core, channel, task, event);
-        self.respond(core, channel);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

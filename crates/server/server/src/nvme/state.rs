@@ -47,13 +47,11 @@ pub(super) enum Queue {
     Fresh,
     /// The admin queue of a controller.
     Admin(Arc<Controller>),
-    /// An I/O queue.
     Io(Box<IoQueue>),
     /// An I/O queue that its host has disconnected; the host closes the connection.
     Left(Arc<Controller>),
 }
 
-/// An I/O queue.
 #[derive(Debug)]
 pub(super) struct IoQueue {
     pub(super) controller: Arc<Controller>,

@@ -22,7 +22,7 @@ pub struct Statistics {
     pub version: u32,
     /// Milliseconds since the server started.
     pub uptime_ms: u64,
-    /// All shards together.
+    /// Sum of the counters of all shards.
     pub total: Counters,
     /// Means of all shards together.
     pub derived: Derived,
@@ -42,14 +42,13 @@ pub struct Statistics {
 /// What one shard has done.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardStatistics {
-    /// Its number.
     pub shard: usize,
     /// It answered in time, or told at its end. Otherwise the counters are what it published last,
     /// and the rest is missing.
     pub answered: bool,
     #[serde(flatten)]
     pub counters: Counters,
-    /// Means.
+    /// Means computed from the counters.
     pub derived: Derived,
     /// What its engine has done.
     pub engine: EngineStatistics,
@@ -86,7 +85,7 @@ pub struct EngineStatistics {
     pub system_calls: u64,
     /// Wake-ups by other threads.
     pub woken: u64,
-    /// Sockets reported ready.
+    /// Sockets that the engine reported ready.
     pub socket_events: u64,
     /// Operations on helper threads.
     pub helper_operations: u64,
@@ -121,7 +120,7 @@ impl From<EngineCounters> for EngineStatistics {
 }
 
 impl EngineStatistics {
-    /// Adds another engine's.
+    /// The sum of both engines, counter by counter.
     fn plus(self, other: &Self) -> Self {
         Self {
             waits: self.waits + other.waits,
@@ -150,7 +149,7 @@ pub struct ThreadTimes {
     pub polling_ns: u64,
     /// It could have run, but something else had the core.
     pub waiting_for_core_ns: u64,
-    /// It slept.
+    /// Nanoseconds asleep in the kernel.
     pub asleep_ns: u64,
     /// It ran, in this program: a part of what it worked and polled.
     pub user_ns: u64,
@@ -163,7 +162,7 @@ pub struct ThreadTimes {
 pub struct ConnectionStatistics {
     /// The shard it lives on.
     pub shard: u32,
-    /// Its place there.
+    /// Slot of the connection in its shard.
     pub slot: u32,
     /// Who is at the other end.
     pub peer: SocketAddr,
@@ -194,7 +193,7 @@ pub struct ConnectionStatistics {
 /// What the kernel knows of a connection (TCP_INFO). What an older kernel does not tell is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpStatistics {
-    /// Smoothed round trip.
+    /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
     /// The shortest round trip of the last minutes.
     pub min_rtt_us: Option<u32>,
@@ -236,7 +235,7 @@ impl From<TcpInfo> for TcpStatistics {
 /// What a connection counts for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConnectionCounts {
-    /// Commands that arrived.
+    /// Commands that arrived, those that failed included.
     pub operations: u64,
     /// Receives that brought bytes.
     pub receives: u64,
@@ -292,7 +291,6 @@ impl From<Limits> for VolumeLimits {
 pub struct StageStatistics {
     /// Name of the volume.
     pub volume: String,
-    /// Over which protocol.
     pub protocol: ProtocolKind,
     /// Which way the data went.
     pub direction: Direction,
@@ -328,7 +326,6 @@ pub struct Sampling {
     pub beyond: u64,
 }
 
-/// Payload memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStatistics {
     /// What payload may take.
@@ -341,7 +338,7 @@ pub struct MemoryStatistics {
     pub transmit_budget_bytes: usize,
     /// What transmit queues take.
     pub transmit_bytes: usize,
-    /// Tables of tasks.
+    /// Bytes of the tables of tasks.
     pub task_bytes: usize,
     /// Receive buffers of shards.
     pub receive_buffer_bytes: usize,

@@ -22,9 +22,8 @@ pub struct NoSuchSession(pub SessionId);
 /// A volume as a session or controller sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MappedVolume {
-    /// LUN or NSID.
+    /// LUN of a session, NSID of a controller.
     pub number: u32,
-    /// Its name.
     pub volume: String,
     /// Writes through this number are refused.
     pub read_only: bool,
@@ -35,7 +34,7 @@ pub struct MappedVolume {
 pub struct SessionReport {
     pub id: SessionId,
     pub protocol: ProtocolKind,
-    /// TSIH or CNTLID.
+    /// TSIH of a session, CNTLID of a controller.
     pub number: u16,
     /// Name of the initiator or host. Hosts need not have one.
     pub name: String,
@@ -53,7 +52,7 @@ pub struct SessionReport {
 /// Who uses the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sessions {
-    /// Oldest first.
+    /// The oldest session comes first.
     pub reports: Vec<SessionReport>,
     /// All reactors have answered; else what is theirs is missing.
     pub is_complete: bool,

@@ -77,9 +77,9 @@ pub(crate) struct Balance {
 /// What to do at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// The loads are even: no connection moves.
     Even,
-    /// Weigh the connections.
+    /// Ask the busy shard for the load of its connections.
     Weigh,
     /// Weigh them and [plan](Balance::plan).
     Move {

@@ -37,9 +37,7 @@ const TEXT_MAX: u64 = 64 << 10;
 pub(crate) enum Nearness {
     /// They are one core.
     Same,
-    /// A second-level cache.
     L2,
-    /// A third-level cache.
     L3,
     /// Memory of one NUMA node.
     Node,

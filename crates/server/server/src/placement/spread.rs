@@ -67,7 +67,6 @@ pub(crate) enum Change {
     None,
     /// Large reads and writes go to these cores from now on.
     HandOver(Vec<usize>),
-    /// They stay.
     Keep,
 }
 
@@ -98,7 +97,7 @@ enum State {
         /// The first window is part one and part the other.
         begun: bool,
     },
-    /// It pays.
+    /// Operations go to other cores, which pays.
     HandedOver { quiet: u32, until_ms: u64 },
 }
 

@@ -31,7 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The size of a volume that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resized {
-    /// Its name.
     pub volume: String,
     /// Size until now, in blocks.
     pub before: Geometry,

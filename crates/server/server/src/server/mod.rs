@@ -31,7 +31,6 @@ use crate::shard::mail::Mailer;
 /// So large a part of payload memory may be registered with io_uring.
 const REGISTERED_PART: usize = 4;
 
-/// A running server.
 #[derive(Debug)]
 pub struct Server {
     board: Arc<Switchboard>,

@@ -106,7 +106,7 @@ pub struct DrainingVolume {
 pub enum DrainState {
     /// Commands that were under way when it was removed.
     Draining,
-    /// The last flush.
+    /// The last flush is under way.
     Flushing,
     /// The end of the last that refers to it.
     Closing,
@@ -366,7 +366,6 @@ impl Switchboard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest version.
     pub(crate) fn exports(&self) -> Arc<Exports> {
         Arc::clone(self.lock().registry.current())
     }
@@ -511,7 +510,7 @@ impl Switchboard {
         Ok(place)
     }
 
-    /// One listener less.
+    /// Removes a listener and closes its socket.
     pub(crate) fn remove_listener(self: &Arc<Self>, place: usize) -> Result<(), SwitchError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut listeners = self.exports().listeners.to_vec();

@@ -17,7 +17,7 @@ use crate::sessions::activity::Activity;
 /// Hosts are looked through for ended activities when there are so many.
 const FORGET_AT_LEAST: usize = 64;
 
-/// HOSTID.
+/// HOSTID, by which the standard tells hosts apart.
 type HostIdentifier = [u8; 16];
 
 /// See the module documentation.

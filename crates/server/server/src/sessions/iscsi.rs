@@ -71,7 +71,6 @@ struct Entry {
     tsih: Tsih,
     connection_id: ConnectionId,
     parameters: OperationalParameters,
-    /// By its name.
     connection: ConnectionAddress,
     /// Its activity, and those of the sessions it followed that had not ended: one that was itself held
     /// back when it was taken over ends before the one it waited for.

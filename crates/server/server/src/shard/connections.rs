@@ -55,7 +55,6 @@ impl Connections {
         self.slots.len() - self.free.len()
     }
 
-    /// None is left.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.connection.is_none())
     }

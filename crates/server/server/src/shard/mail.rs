@@ -10,7 +10,6 @@ use crate::mail::message::Message;
 
 /// Sends to one shard.
 pub(crate) type Mailer = mailbox::Mailer<Mail>;
-/// A shard's end.
 pub(crate) type Inbox = mailbox::Inbox<Mail>;
 
 /// Mail for a shard.

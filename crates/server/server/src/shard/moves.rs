@@ -23,7 +23,7 @@ enum Departure {
     Done,
     /// Something of it is in progress.
     NotYet,
-    /// It stays.
+    /// The connection stays where it is.
     GivenUp,
     Ended,
     /// The other shard takes nothing any more.

@@ -43,7 +43,7 @@ pub(crate) enum Timer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Serving,
-    /// Sessions end.
+    /// Sessions end their commands and log out.
     Draining,
     /// Connections and their requests are gone. Volumes end what they do of their own accord.
     Quiescing,

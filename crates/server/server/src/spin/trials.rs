@@ -26,7 +26,7 @@
 /// How a shard waits that has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Asleep.
+    /// Sleeps at once, without polling.
     #[default]
     Sleep,
     /// Polling for as long as a wake-up takes, then asleep.
@@ -100,7 +100,7 @@ const MARGIN_LOAD: f64 = 0.2624;
 pub(super) struct Totals {
     /// Bytes, and for each operation as many as it is worth.
     pub work: u64,
-    /// Time awake.
+    /// Nanoseconds awake so far.
     pub busy_ns: u64,
 }
 
@@ -142,7 +142,7 @@ impl Stretch {
 struct Measured {
     /// The logarithm of work per nanosecond.
     rate: f64,
-    /// Per work.
+    /// Nanoseconds of processor time per unit of work.
     cost_ns: f64,
 }
 
@@ -152,7 +152,7 @@ struct Trial {
     /// Its length until `accounted`, without pauses of the load.
     spent_ns: u64,
     accounted: u64,
-    /// Completed rounds.
+    /// Rounds that were completed.
     rounds: usize,
     /// The phase of this round.
     place: usize,

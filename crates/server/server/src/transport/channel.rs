@@ -245,7 +245,7 @@ impl Channel {
         !self.transmit.is_empty() && self.socket.writable
     }
 
-    /// Sends once.
+    /// Makes one send call for what is queued.
     pub(crate) fn send(&mut self, core: &mut Core) -> Sent {
         if !self.payloads.is_empty()
             && let Some(sent) = self.send_pages(core)

@@ -9,7 +9,7 @@ use crate::core::Core;
 /// One piece of it.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// In memory.
+    /// Data in a buffer of ours.
     Buffer(Buffer),
     /// In pages of the page cache; what was sent of them is gone.
     Pages(PagePipe),
@@ -19,12 +19,12 @@ pub(crate) enum Held {
 #[derive(Debug, Default)]
 pub(crate) struct Payloads {
     held: Slab<Held>,
-    /// Memory of them.
+    /// Bytes of the buffers that are held.
     bytes: usize,
 }
 
 impl Payloads {
-    /// Memory of all.
+    /// Bytes of all buffers that are held.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -49,7 +49,6 @@ impl Payloads {
         );
     }
 
-    /// There is none.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
@@ -80,7 +79,7 @@ impl Payloads {
         }
     }
 
-    /// Gives up all.
+    /// Frees all buffers and pages.
     pub(super) fn tear_down(&mut self, core: &mut Core) {
         self.bytes = 0;
         for (_, held) in std::mem::take(&mut self.held) {

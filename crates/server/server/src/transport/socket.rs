@@ -113,7 +113,6 @@ impl Socket {
 /// What came of an attempt to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// So many bytes.
     Bytes(usize),
     /// There is nothing now.
     Nothing,

@@ -199,20 +199,27 @@ impl Stall {
 
     /// Windows with the part due open anew once they are as old as is tolerated while memory is short.
     pub(super) fn open_met_windows(&mut self, waiting: Waiting, now_ms: u64) {
-        let tolerated_ms = self.timeout_ms / SHORT_PART;
-        if self.taking.is_met(waiting.taking, tolerated_ms, now_ms) {
+        let [taking, giving] = self.met_windows(waiting, now_ms);
+        if taking {
             self.taking.restart(now_ms);
         }
-        if self.giving.is_met(waiting.giving, tolerated_ms, now_ms) {
+        if giving {
             self.giving.restart(now_ms);
         }
     }
 
     /// Whether a window has the part due and is as old.
     pub(super) fn has_met_window(&self, waiting: Waiting, now_ms: u64) -> bool {
+        self.met_windows(waiting, now_ms).contains(&true)
+    }
+
+    /// Whether the windows of taking and of giving are met.
+    fn met_windows(&self, waiting: Waiting, now_ms: u64) -> [bool; 2] {
         let tolerated_ms = self.timeout_ms / SHORT_PART;
-        self.taking.is_met(waiting.taking, tolerated_ms, now_ms)
-            || self.giving.is_met(waiting.giving, tolerated_ms, now_ms)
+        [
+            self.taking.is_met(waiting.taking, tolerated_ms, now_ms),
+            self.giving.is_met(waiting.giving, tolerated_ms, now_ms),
+        ]
     }
 
     /// Whether the peer has not moved for too long. `short`: a connection finds no memory, and so much waits for this

@@ -77,7 +77,6 @@ impl GateVolume {
         self.at_work_then.load(Ordering::SeqCst)
     }
 
-    /// Operations in flight.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }

@@ -8,7 +8,7 @@ use crate::gate_volume::GateVolume;
 use crate::scene::*;
 
 const MEMORY: u64 = 16 << 20;
-/// 1 MiB.
+/// Blocks of 512 bytes in 1 MiB.
 const BLOCKS: u32 = 2048;
 
 fn ask_for_much(host: &mut Initiator, commands: u32) {

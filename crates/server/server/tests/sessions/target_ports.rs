@@ -60,7 +60,6 @@ fn identifier(host: &mut Initiator) -> u16 {
     panic!("no relative target port in {page:?}");
 }
 
-/// PERSISTENT RESERVE OUT.
 fn reserve_out(host: &mut Initiator, action: u8, kind: u8, keys: (u64, u64), flags: u8) {
     let mut list = [0; 24];
     list[..8].copy_from_slice(&keys.0.to_be_bytes());

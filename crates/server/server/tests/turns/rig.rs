@@ -406,7 +406,6 @@ impl Rig {
         self.now
     }
 
-    /// Time goes by.
     pub fn pause(&mut self, time: Duration) {
         self.now += time;
     }

@@ -179,7 +179,7 @@ impl History {
         self.writes.get(&id).cloned()
     }
 
-    /// It was acknowledged.
+    /// Notes that the write was acknowledged, perhaps as durable.
     pub fn write_done(&mut self, id: WriteId, durable: bool) {
         let now = self.tick();
         self.each(id, |record| {

@@ -59,7 +59,7 @@ pub enum Violation {
     FalseMiscompare {
         /// Index of the unit.
         unit: usize,
-        /// First sector compared.
+        /// First of the sectors to compare.
         sector: u64,
     },
     /// The answer to a command is not one that this command can have.
@@ -90,7 +90,7 @@ pub enum Violation {
     },
     /// When all was quiet, something was left.
     Leftover {
-        /// Storage requests.
+        /// Requests to storage so far.
         requests: usize,
         /// Bytes of payload memory in use.
         memory_bytes: usize,

@@ -14,7 +14,7 @@ use crate::time::MILLISECOND;
 
 /// CC: enabled, entries of 64 and 16 bytes.
 const ENABLED: u64 = 0x0046_0001;
-/// CC: not enabled.
+/// CC with entry sizes and without EN.
 const DISABLED: u64 = 0x0046_0000;
 /// CC: a normal shutdown.
 const SHUTDOWN: u64 = ENABLED | 1 << 14;

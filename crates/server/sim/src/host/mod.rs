@@ -47,7 +47,7 @@ pub const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:simulated";
 /// What takes longer before and behind a controller's work is broken.
 const CHANGE_LIMIT: u64 = 30 * SECOND;
 
-/// Reservation Notification.
+/// LID of the Reservation Notification log page.
 const RESERVATION_LOG_PAGE: u8 = 0x80;
 
 const ADMIN_ENTRIES: u16 = 32;
@@ -177,7 +177,6 @@ impl Host {
         self.jobs.is_empty() && self.plan.is_none() && self.unclean.is_empty()
     }
 
-    /// Its connections.
     #[must_use]
     pub fn wires(&self) -> Vec<usize> {
         self.queues().map(|queue| queue.wire).collect()
@@ -489,7 +488,6 @@ impl Host {
         }
     }
 
-    /// Ends in order.
     pub fn log_out(&mut self, scene: &mut Scene<'_>) {
         if self.state == State::Up {
             if self.random.chance(7000) {

@@ -61,11 +61,11 @@ struct Exchange {
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// QID.
+    /// QID; 0 is the admin queue.
     pub id: u16,
     pub wire: usize,
     pub entries: u16,
-    /// SQHD means something.
+    /// SQHD of completions means something.
     pub flow_control: bool,
     /// Its Connect has succeeded.
     pub connected: bool,

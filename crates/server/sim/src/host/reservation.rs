@@ -15,7 +15,7 @@ use crate::workload::nvme::namespace;
 /// Write Exclusive, Exclusive Access, and the same for Registrants Only.
 const TYPES: [u8; 4] = [1, 2, 3, 4];
 
-/// IEKEY.
+/// IEKEY: no check of the current key.
 const IGNORE_EXISTING_KEY: u32 = 1 << 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) struct Plan {
     sent: bool,
     /// What [`Reservations::sent`](crate::scene::Reservations::sent) said of it.
     sent_as: u64,
-    /// Not before then.
+    /// Virtual time before which nothing is done.
     at: u64,
 }
 

@@ -13,9 +13,9 @@ use crate::stamp::{Pattern, SECTOR, Stamp, WriteId, fill};
 /// A unit as initiators and hosts see it.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitShape {
-    /// 512 or 4096.
+    /// Bytes of a block: 512 or 4096.
     pub block_size: usize,
-    /// Its size.
+    /// Size of the unit in sectors.
     pub sectors: u64,
 }
 
@@ -38,18 +38,18 @@ pub enum Purpose {
     Stray,
     Read {
         started: Started,
-        /// First sector.
         first: u64,
     },
     /// Anything that writes. Dataset Management has a number for each of its ranges.
     Write {
-        /// Its number.
         ids: Vec<WriteId>,
-        /// FUA.
+        /// The write has FUA.
         durable: bool,
     },
-    /// SYNCHRONIZE CACHE, Flush.
-    Flush { started: Started },
+    /// SYNCHRONIZE CACHE of SCSI, Flush of NVMe.
+    Flush {
+        started: Started,
+    },
     /// COMPARE AND WRITE, fused Compare and Write.
     CompareAndWrite {
         /// Number of the write.
@@ -57,12 +57,11 @@ pub enum Purpose {
         started: Started,
         /// What it hopes to find.
         expected: Vec<Stamp>,
-        /// FUA.
+        /// The write has FUA.
         durable: bool,
     },
     Compare {
         started: Started,
-        /// First sector.
         first: u64,
         /// What it hopes to find.
         expected: Vec<Stamp>,
@@ -119,7 +118,7 @@ pub const OWNERS: u64 = 2;
 pub struct Maker<'a> {
     pub unit: usize,
     pub shape: UnitShape,
-    /// Chance.
+    /// Source of all choices.
     pub random: &'a mut Random,
     /// What it may hold.
     pub history: &'a mut History,

@@ -13,7 +13,7 @@ use crate::stamp::Stamp;
 /// Commands to send one right behind the other: one, or the two of a fused operation.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// To which unit.
+    /// Index of the addressed unit.
     pub unit: usize,
     pub purpose: Purpose,
     /// What to send, each with its data.

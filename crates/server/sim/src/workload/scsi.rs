@@ -11,15 +11,14 @@ use crate::stamp::{Pattern, fill};
 /// A command to send.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// To which unit.
+    /// Index of the addressed unit.
     pub unit: usize,
     pub purpose: Purpose,
     pub cdb: Vec<u8>,
-    /// ATTR.
+    /// ATTR of the command.
     pub attribute: Attribute,
     /// Which way the data goes, and how much.
     pub transfer: Transfer,
-    /// Write data.
     pub data_out: Vec<u8>,
 }
 
@@ -43,7 +42,7 @@ pub fn make_up(mut maker: Maker<'_>) -> Task {
     task
 }
 
-/// TEST UNIT READY.
+/// TEST UNIT READY, which reports unit attentions.
 #[must_use]
 pub fn look(unit: usize) -> Task {
     Task {

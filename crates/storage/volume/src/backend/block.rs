@@ -30,7 +30,7 @@ use crate::sysfs::Queue;
 /// its process has ended, and the files of its last operations stay claimed until then: a server
 /// started at once in place of a killed one would be refused.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause between attempts.
+/// Pause between attempts to open the device exclusively.
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// Device number of loop devices (Documentation/admin-guide/devices.txt of Linux).

@@ -25,7 +25,7 @@ pub struct NullVolume {
 }
 
 impl NullVolume {
-    /// Needs a size.
+    /// Fails without a size, since nothing else has one.
     pub fn open(spec: &VolumeSpec) -> Result<NullVolume, OpenError> {
         let outline = Outline::new(
             identify_at(spec, None)?,

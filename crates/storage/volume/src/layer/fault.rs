@@ -39,7 +39,7 @@ pub enum FaultTarget {
     Flush,
     /// Unmap, write zeroes and anchor.
     Provisioning,
-    /// Everything.
+    /// Operations of all kinds.
     Any,
 }
 

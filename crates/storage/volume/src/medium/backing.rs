@@ -39,7 +39,6 @@ pub(crate) const SIZE_MAX: u64 = i64::MAX.cast_unsigned();
 pub(crate) enum Kind {
     /// A regular file. Writes beyond its end make it longer.
     File,
-    /// A block device.
     Device,
     /// It has neither a size nor anything to lose (`/dev/zero`).
     Endless,

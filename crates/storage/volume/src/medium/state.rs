@@ -41,7 +41,7 @@ pub(crate) struct Abilities {
     pub(crate) unmap_granularity: Option<u32>,
     /// SEEK_DATA and SEEK_HOLE tell where data is.
     pub(crate) extents: bool,
-    /// fallocate reserves space.
+    /// fallocate(2) reserves space here.
     pub(crate) reserves: bool,
     pub(crate) rotational: bool,
     pub(crate) physical_block_size: u32,
@@ -54,11 +54,11 @@ pub(crate) struct Abilities {
 
 /// How `try_read` and `try_write` call the kernel.
 pub(super) mod inline {
-    /// Not at all.
+    /// No calls in the event loop.
     pub(crate) const OFF: u8 = 0;
-    /// With RWF_NOWAIT.
+    /// With RWF_NOWAIT, so that a call that would sleep fails.
     pub(crate) const NOWAIT: u8 = 1;
-    /// Plainly.
+    /// With plain calls, which cannot sleep here.
     pub(crate) const PLAIN: u8 = 2;
 }
 

@@ -87,7 +87,7 @@ impl Zeroing {
         !self.unmap.contains(&ZeroingWay::BlockDiscard)
     }
 
-    /// For `WriteZeroes`.
+    /// Ways of `WriteZeroes`, the cheapest first.
     pub(super) fn ways_to_zero(&self, may_unmap: bool) -> &'static [ZeroingWay] {
         if may_unmap {
             self.zero_may_unmap

@@ -46,22 +46,13 @@ fn medium_advice(path: &Path, is_loop: bool) -> String {
 pub enum OpenError {
     /// No path was given.
     #[error("volume {name}: backend={backend} needs path=…")]
-    PathMissing {
-        /// Volume.
-        name: String,
-        backend: BackendName,
-    },
+    PathMissing { name: String, backend: BackendName },
     /// No size was given.
     #[error("volume {name}: backend={backend} needs size=…, for example size=1G")]
-    SizeMissing {
-        /// Volume.
-        name: String,
-        backend: BackendName,
-    },
+    SizeMissing { name: String, backend: BackendName },
     /// An option was given that means nothing to this backend.
     #[error("volume {name}: {option} means nothing to backend={backend}; leave it out")]
     OptionMisplaced {
-        /// Volume.
         name: String,
         backend: BackendName,
         option: &'static str,
@@ -69,7 +60,6 @@ pub enum OpenError {
     /// The block size is not one that we serve.
     #[error("volume {name}: block size {found} is not served; use 512 or 4096")]
     BlockSize {
-        /// Volume.
         name: String,
         /// The block size asked for.
         found: u32,
@@ -80,25 +70,20 @@ pub enum OpenError {
          power of two from {block_size} to {PHYSICAL_BLOCK_MAX}, or leave it out"
     )]
     PhysicalBlockSize {
-        /// Volume.
         name: String,
-        /// Bytes asked for.
+        /// Bytes of the key `physical-block-size`.
         asked: u32,
         /// Bytes of a logical block.
         block_size: u32,
     },
     #[error("{subject} is empty; give a size=… of at least one block")]
-    SizeZero {
-        /// Volume or path.
-        subject: String,
-    },
+    SizeZero { subject: String },
     /// The size is not a whole number of blocks.
     #[error(
         "{subject}: size {size} is not a multiple of the block size {block_size}; \
          use size={next}, or another block-size"
     )]
     SizeNotMultiple {
-        /// Volume or path.
         subject: String,
         /// Bytes asked for or found.
         size: u64,
@@ -112,10 +97,9 @@ pub enum OpenError {
         "volume {name}: {size} bytes are more than backend={backend} can hold here; use a smaller size"
     )]
     TooLarge {
-        /// Volume.
         name: String,
         backend: BackendName,
-        /// Bytes asked for.
+        /// Size of the key `size`, in bytes.
         size: u64,
     },
     /// The file is longer than the size asked for.
@@ -124,11 +108,10 @@ pub enum OpenError {
          leave size out to serve all of it", path.display()
     )]
     WouldShrink {
-        /// The file.
         path: PathBuf,
-        /// Bytes it has.
+        /// Size of the file, in bytes.
         existing: u64,
-        /// Bytes asked for.
+        /// Size of the key `size`, in bytes.
         asked: u64,
     },
     /// A device, or a file opened read-only, has another size than the one asked for.
@@ -139,58 +122,38 @@ pub enum OpenError {
     SizeDiffers {
         /// The device or file.
         path: PathBuf,
-        /// Bytes it has.
+        /// Size of the device or file, in bytes.
         existing: u64,
-        /// Bytes asked for.
+        /// Size of the key `size`, in bytes.
         asked: u64,
     },
     /// There is no such file.
     #[error("{}: no such file; give size=… to create it, or correct the path", path.display())]
-    NotFound {
-        /// The file.
-        path: PathBuf,
-    },
+    NotFound { path: PathBuf },
     /// A device without a medium.
     #[error(
         "{}: has no medium (its size is 0); {}", path.display(), medium_advice(path, *.is_loop)
     )]
     NoMedium {
-        /// The device.
         path: PathBuf,
         /// It is a loop device, without a file.
         is_loop: bool,
     },
     /// There is no such device.
     #[error("{}: no such device; correct the path", path.display())]
-    DeviceNotFound {
-        /// The device.
-        path: PathBuf,
-    },
+    DeviceNotFound { path: PathBuf },
     /// There is no such file, and a read-only volume is not created.
     #[error("{}: no such file, and a read-only volume is not created; correct the path", path.display())]
-    NotFoundReadOnly {
-        /// The file.
-        path: PathBuf,
-    },
+    NotFoundReadOnly { path: PathBuf },
     /// The directory of the file to be created is missing.
     #[error("{}: the directory {} does not exist; create it first", path.display(), directory.display())]
-    DirectoryMissing {
-        /// The file.
-        path: PathBuf,
-        directory: PathBuf,
-    },
+    DirectoryMissing { path: PathBuf, directory: PathBuf },
     /// The path is a directory.
     #[error("{}: is a directory; name a file in it", path.display())]
-    IsDirectory {
-        /// The directory.
-        path: PathBuf,
-    },
+    IsDirectory { path: PathBuf },
     /// The path is a block device.
     #[error("{}: is a block device; use backend=block", path.display())]
-    IsBlockDevice {
-        /// The device.
-        path: PathBuf,
-    },
+    IsBlockDevice { path: PathBuf },
     /// The path is not a block device.
     #[error("{}: is not a block device; use backend=file for files", path.display())]
     NotBlockDevice { path: PathBuf },
@@ -232,10 +195,7 @@ pub enum OpenError {
         "{}: in use by this host (mounted, swap, part of a RAID or of a volume group); release it \
          first", path.display()
     )]
-    DeviceBusy {
-        /// The device.
-        path: PathBuf,
-    },
+    DeviceBusy { path: PathBuf },
     /// O_DIRECT is not possible there.
     #[error("{}: O_DIRECT is not supported there; leave direct out", path.display())]
     DirectUnsupported {
@@ -261,7 +221,6 @@ pub enum OpenError {
          block-size={logical}", path.display()
     )]
     DeviceBlockSize {
-        /// The device.
         path: PathBuf,
         /// Bytes of a block of the volume.
         block_size: u32,
@@ -271,7 +230,6 @@ pub enum OpenError {
     /// A serial number, vendor or product that cannot be shown to peers.
     #[error("volume {name}: {option} {text:?} must be 1 to {most} printable ASCII characters")]
     Text {
-        /// Volume.
         name: String,
         option: &'static str,
         /// What was asked for.
@@ -282,7 +240,6 @@ pub enum OpenError {
     /// This program has no such backend.
     #[error("volume {name}: there is no backend={backend} in this program")]
     UnknownBackend {
-        /// Volume.
         name: String,
         /// The backend asked for.
         backend: BackendName,
@@ -293,7 +250,7 @@ pub enum OpenError {
     /// Anything else that the operating system said.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// The system call.
+        /// Name of the failed system call.
         operation: &'static str,
         /// The file or device.
         path: PathBuf,

@@ -23,7 +23,6 @@ impl BackendName {
         Self(name)
     }
 
-    /// The name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.0

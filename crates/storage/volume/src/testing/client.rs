@@ -125,14 +125,12 @@ impl<'a> VolumeClient<'a> {
         self.run(&mut Request::new(Operation::Flush)).map(|_| ())
     }
 
-    /// Frees a range.
     pub fn unmap(&mut self, offset: u64, length: u64) -> Result<(), VolumeError> {
         let extent = self.blocks(offset, length);
         let operation = Operation::Unmap { extent };
         self.run(&mut Request::new(operation)).map(|_| ())
     }
 
-    /// Zeroes a range.
     pub fn write_zeroes(
         &mut self,
         offset: u64,
@@ -148,7 +146,6 @@ impl<'a> VolumeClient<'a> {
         self.run(&mut Request::new(operation)).map(|_| ())
     }
 
-    /// Reserves a range.
     pub fn anchor(&mut self, offset: u64, length: u64) -> Result<(), VolumeError> {
         let extent = self.blocks(offset, length);
         let operation = Operation::Anchor { extent };

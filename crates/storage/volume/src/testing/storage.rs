@@ -22,7 +22,6 @@ pub trait CompletionSource: Storage {
     fn next_completion(&mut self) -> FileCompletion;
 }
 
-/// Names of [`FileOperationKind`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperationName {
     Read,

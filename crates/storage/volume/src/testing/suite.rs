@@ -13,7 +13,7 @@ pub const SIZE_MIN: u64 = 1 << 20;
 /// What becomes of what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
-    /// It is kept.
+    /// The backend keeps what is written.
     Data,
     /// It vanishes, and reads give zeros.
     Nothing,

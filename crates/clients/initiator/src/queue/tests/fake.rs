@@ -239,7 +239,6 @@ impl Machine for Fake {
     fn close(&mut self, _transmit: &mut Transmit) {}
 }
 
-/// The other end.
 pub(super) struct Peer {
     pub(super) stream: TcpStream,
 }

@@ -22,7 +22,7 @@ pub(super) const BLOCK: u32 = 512;
 /// What becomes of one operation that reaches the server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Behaviour {
-    /// Executed and answered.
+    /// The command is executed and answered.
     Answer,
     /// Executed and answered some time later, by [`Fake::release`].
     Hold,
@@ -102,7 +102,7 @@ struct ServerQueue {
 struct Command {
     tag: u64,
     operation: Operation,
-    /// Per block.
+    /// One word for each block, in place of its data.
     words: Vec<u64>,
 }
 

@@ -9,7 +9,6 @@ use std::os::fd::BorrowedFd;
 use libc::epoll_params;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
-/// `EPOLL_IOC_TYPE` of linux/eventpoll.h.
 const GROUP: u8 = 0x8A;
 const SET_PARAMETERS: Opcode = opcode::write::<epoll_params>(GROUP, 1);
 

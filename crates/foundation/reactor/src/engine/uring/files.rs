@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::file_call::{checked_range, take_buffer};
 use crate::storage::{FileCompletion, FileOperation, FileOperationKind};
 
-/// Operations by slot.
+/// Operations on files, indexed by the slot in their user data.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     slots: Vec<Option<FileOperation>>,

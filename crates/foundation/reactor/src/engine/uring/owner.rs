@@ -5,9 +5,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The multishot poll of a registered socket.
-    Socket { slot: u32, generation: u32 },
-    /// A file operation.
-    File { slot: u32 },
+    Socket {
+        slot: u32,
+        generation: u32,
+    },
+    File {
+        slot: u32,
+    },
     /// The multishot poll of the waker.
     Waker,
     /// The multishot poll of the listeners.

@@ -35,9 +35,8 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The process that is controlled, as far as it does not change.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// `io_uring` or `epoll`.
+    /// Engine of the event loops: `io_uring` or `epoll`.
     pub engine: String,
-    /// Listeners at start.
     pub listening: Listening,
     /// Where the API is reached over TCP.
     pub api: Option<Listener>,

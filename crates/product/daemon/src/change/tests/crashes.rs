@@ -12,11 +12,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use longshore_api::change::Wish;
+use longshore_api::object::Document;
+use longshore_api::plane::ControlPlane;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::super::step;
-use super::*;
+use super::scene::{Scene, TARGET, keys};
+use crate::change::step;
 
 const DIRECTORY: &str = "LONGSHORE_CRASH_DIRECTORY";
 /// The step to die at, and how often it is passed before.

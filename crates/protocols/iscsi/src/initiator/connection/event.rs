@@ -17,7 +17,7 @@ pub struct Command<'a> {
     pub lun: Lun,
     /// 6 to 260 bytes.
     pub cdb: &'a [u8],
-    /// ATTR.
+    /// ATTR: the task attribute of the command.
     pub attribute: crate::pdu::Attribute,
     /// To be delivered at once.
     pub immediate: bool,
@@ -28,7 +28,6 @@ pub struct Command<'a> {
 /// What a command moves: the direction, and EDTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Nothing.
     None,
     /// To the initiator, so many bytes.
     Read(u32),
@@ -42,7 +41,7 @@ pub struct R2tRequest {
     pub command: CommandId,
     /// Tells an R2T of an earlier command in this slot.
     pub(super) tag: InitiatorTaskTag,
-    /// For the answer.
+    /// Goes back with the data, in each Data-Out PDU.
     pub target_transfer_tag: TargetTransferTag,
     /// The first byte wanted.
     pub buffer_offset: u32,
@@ -65,7 +64,7 @@ pub struct CommandOutcome {
     pub status: Option<u8>,
     /// Why the target refused the PDU that carried the command, if it did (§11.17).
     pub rejected: Option<RejectReason>,
-    /// Sense data.
+    /// Sense data without its length field; empty without CHECK CONDITION.
     pub sense: Vec<u8>,
     /// Difference between what was expected and what there was to move.
     pub residual: Residual,
@@ -93,7 +92,6 @@ pub enum ConnectionEvent<'a> {
     DataIn {
         command: CommandId,
         buffer_offset: u32,
-        /// The data.
         bytes: &'a [u8],
     },
     /// The target wants write data.
@@ -105,13 +103,13 @@ pub enum ConnectionEvent<'a> {
     },
     /// A task management request has its answer.
     TaskManagementDone {
-        /// What [`Connection::task_management`](super::Connection::task_management) returned.
+        /// Tag that [`Connection::task_management`](super::Connection::task_management) returned.
         request: InitiatorTaskTag,
         response: TaskManagementResponseCode,
     },
     /// A ping has its answer.
     Pong {
-        /// What [`Connection::ping`](super::Connection::ping) returned.
+        /// Tag that [`Connection::ping`](super::Connection::ping) returned.
         request: InitiatorTaskTag,
         /// The data of the ping, as far as the target gave it back.
         data: Vec<u8>,
@@ -136,7 +134,7 @@ pub enum ConnectionEvent<'a> {
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// We logged out.
+    /// The target has answered our Logout Request.
     Logout,
     /// The login has failed.
     Login(LoginError),

@@ -38,7 +38,6 @@ pub struct LoginConfig {
     pub initiator_alias: Option<String>,
     /// To what. A discovery session does not need it.
     pub target_name: Option<IscsiName>,
-    /// Normal or discovery.
     pub session_type: SessionType,
     /// Which of the initiator's ports.
     pub isid: Isid,
@@ -98,7 +97,7 @@ pub enum LoginStep {
     Send {
         /// Header of the request.
         request: LoginRequest,
-        /// Its data segment.
+        /// The data segment of the request: text keys, each with its NUL.
         data: Vec<u8>,
     },
     /// The session is there.
@@ -159,7 +158,7 @@ impl Login {
         }
     }
 
-    /// The first request.
+    /// Makes the first Login Request, which declares names and offers security.
     pub fn start(&mut self) -> LoginStep {
         let mut out = TextWriter::new();
         let mut declare = |key: Key, value: &str| {

@@ -61,7 +61,6 @@ pub enum ConnectionEvent<'a> {
     DataOut {
         task: TaskId,
         buffer_offset: u32,
-        /// The data.
         bytes: Cow<'a, [u8]>,
     },
     /// All data that `want_data_out` asked for is there: execute the command.

@@ -24,7 +24,7 @@ use crate::text::{TextAssembly, TextSegments};
 pub(super) enum Phase {
     /// RFC 7143 §8.1.3: T-states S3 and S4.
     Login(Box<LoggingIn>),
-    /// S5, logged in.
+    /// State S5 of the connection, LOGGED_IN (RFC 7143 §8.1.3).
     FullFeature,
     /// Nothing more is accepted.
     Closed(CloseReason),
@@ -271,7 +271,6 @@ impl Connection {
         self.tasks.capacity()
     }
 
-    /// The live tasks.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.tasks.live()
     }

@@ -10,11 +10,11 @@ const LENGTH_MAX: usize = 255;
 /// so it is for messages only, above all for those about logins that were refused. No secret is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// InitiatorName.
+    /// InitiatorName, as sent and not yet checked.
     pub initiator: Option<String>,
-    /// TargetName.
+    /// TargetName, as sent and not yet checked.
     pub target: Option<String>,
-    /// CHAP_N.
+    /// CHAP_N, as sent and not yet proven.
     pub user: Option<String>,
 }
 

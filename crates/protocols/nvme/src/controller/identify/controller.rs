@@ -7,7 +7,6 @@ use crate::controller::namespace::ANA_GROUP;
 use crate::controller::state::{Controller, GRANULARITY_MS, VERSION, supported_notices};
 use crate::io::limits;
 
-/// CNTRLTYPE.
 const TYPE_IO: u8 = 1;
 const TYPE_DISCOVERY: u8 = 2;
 

@@ -18,14 +18,13 @@ const ENTRY_BYTES: usize = 64;
 const NO_COMMAND: u16 = 0xffff;
 /// Parameter Error Location of an error that is not in a field.
 const NOWHERE: u16 = 0xffff;
-/// TRTYPE of TCP.
 const TRANSPORT_TCP: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRecord {
-    /// SQID.
+    /// SQID of the failed command.
     pub queue_id: u16,
-    /// CID.
+    /// CID of the failed command.
     pub command: CommandId,
     /// How the command ended.
     pub status: Status,
@@ -33,7 +32,7 @@ pub struct ErrorRecord {
     pub location: u16,
     /// The first block that failed.
     pub lba: u64,
-    /// NSID.
+    /// NSID of the failed command.
     pub namespace: NamespaceId,
 }
 
@@ -56,9 +55,9 @@ impl ErrorRecord {
 /// The latest errors of a controller.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLog {
-    /// Newest first.
+    /// The newest comes first; at most ELPE + 1.
     records: VecDeque<ErrorRecord>,
-    /// Ever.
+    /// Errors since the controller was created, those without a record included.
     count: u64,
 }
 
@@ -84,12 +83,11 @@ impl ErrorLog {
         });
     }
 
-    /// Errors ever.
+    /// Errors since the controller was created (Error Count of the newest record).
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The log page.
     pub(crate) fn page(&self) -> Vec<u8> {
         let counts = (0..=self.count).rev();
         let mut page = Vec::with_capacity(ENTRIES * ENTRY_BYTES);

@@ -23,7 +23,7 @@ const DATA_UNIT_BYTES: u64 = 512_000;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// Critical Warning.
+/// Critical Warning, bit 2: reliability is degraded.
 const RELIABILITY_DEGRADED: u8 = 1 << 2;
 const READ_ONLY: u8 = 1 << 3;
 

@@ -48,7 +48,7 @@ const OFFSET_AT: u16 = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogPageRequest {
     log_page: u8,
-    /// LSP.
+    /// LSP: Log Specific Parameter, 7 bits.
     specific: u8,
     /// RAE: events that go with the page stay masked.
     retain_event: bool,
@@ -56,9 +56,9 @@ pub(super) struct LogPageRequest {
     pub(super) length: u64,
     /// LPO in bytes, or an index if OT is set.
     offset: u64,
-    /// OT.
+    /// OT: the offset counts entries instead of bytes.
     is_index: bool,
-    /// CSI.
+    /// CSI: Command Set Identifier, 0 for NVM.
     command_set: u8,
 }
 

@@ -115,11 +115,11 @@ pub(in crate::controller) struct AsyncEvents {
     aborted: Vec<AsyncCompletion>,
     /// Requests that end without a completion.
     pub(in crate::controller) dropped: Vec<CommandId>,
-    /// To be told.
+    /// Bits of the event kinds that are still to be reported.
     pending: u8,
     /// Told, and the log page not read since.
     masked: u8,
-    /// Asynchronous Event Configuration.
+    /// Value of the Asynchronous Event Configuration feature: the notices that the host wants.
     configuration: u32,
 }
 

@@ -11,7 +11,7 @@ pub(in crate::controller) struct Features {
     /// TLER: errors are reported when the storage behind us gives up, however much time a host allows
     /// for that.
     pub(in crate::controller) recovery_limit: u16,
-    /// Disable Normal.
+    /// DN of Write Atomicity Normal: AWUN and NAWUN do not hold, AWUPF and NAWUPF do.
     pub(in crate::controller) atomicity_disabled: bool,
     pub(in crate::controller) timestamp: Timestamp,
     pub(in crate::controller) advanced_retry: bool,

@@ -25,14 +25,13 @@ impl Activity {
     }
 }
 
-/// The timer.
 #[derive(Debug)]
 pub(in crate::controller) struct KeepAlive {
     /// KATO, rounded up to the granularity; 0: off.
     pub(in crate::controller) timeout_ms: u32,
     /// Enforced in place of a timeout of 0.
     pub(in crate::controller) idle_ms: Option<u32>,
-    /// Between two looks.
+    /// Milliseconds from one check to the next; `None` without a timeout.
     pub(in crate::controller) look_period_ms: Option<u64>,
     /// When to look for marks.
     pub(in crate::controller) deadline_ms: Option<u64>,
@@ -53,7 +52,7 @@ impl KeepAlive {
         timer
     }
 
-    /// KATO.
+    /// KATO in milliseconds; 0: the timer is off.
     pub(in crate::controller) const fn timeout_ms(&self) -> u32 {
         self.timeout_ms
     }

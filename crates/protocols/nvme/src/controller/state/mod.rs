@@ -39,7 +39,7 @@ pub struct Controller {
     pub(super) admin_queue: QueueHandle,
     /// As it was when the host came.
     pub(super) product: Arc<Product>,
-    /// MNAN.
+    /// MNAN: most namespaces that are attached at a time.
     pub(super) attached_max: u32,
     /// What the host sees, in the order of identifiers. Replaced as a whole, under the lock of the subsystem's access;
     /// that of the controller may be held while it is read.
@@ -101,19 +101,19 @@ impl State {
 }
 
 impl Controller {
-    /// CNTLID.
+    /// CNTLID, unique within the subsystem.
     #[must_use]
     pub const fn id(&self) -> u16 {
         self.id
     }
 
-    /// HOSTNQN.
+    /// HOSTNQN, as Connect gave it.
     #[must_use]
     pub const fn host_nqn(&self) -> &Nqn {
         &self.host_nqn
     }
 
-    /// HOSTID.
+    /// HOSTID: the host that reservations know.
     #[must_use]
     pub const fn host_identifier(&self) -> &[u8; 16] {
         &self.host_identifier

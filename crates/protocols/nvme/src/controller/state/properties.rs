@@ -4,7 +4,7 @@ use crate::controller::failure::Failure;
 use crate::controller::limits::ControllerLimits;
 use crate::status::Status;
 
-/// VS: NVMe 2.0.
+/// VS of NVMe 2.0: major version in bits 31:16.
 pub(in crate::controller) const VERSION: u32 = 0x0002_0000;
 
 const CAP: u32 = 0x00;
@@ -25,7 +25,7 @@ const PROPERTIES_END: u32 = 0x12ff;
 /// What CAP.TO and CRTO bound, in units of 500 ms. Storage that hangs can keep a reset that long.
 const READY_TIMEOUT: u32 = 30;
 
-/// Controller Configuration.
+/// CC, the property at 14h, as the host wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Configuration(u32);
 
@@ -39,32 +39,32 @@ impl Configuration {
         self.0 & 1 != 0
     }
 
-    /// CSS.
+    /// CSS: I/O command set, 000b or 110b.
     const fn command_set(self) -> u32 {
         self.0 >> 4 & 7
     }
 
-    /// MPS.
+    /// MPS: memory page size as a power of two, less 12.
     const fn page_size(self) -> u32 {
         self.0 >> 7 & 0xf
     }
 
-    /// AMS.
+    /// AMS: arbitration mechanism, 000b is round robin.
     const fn arbitration(self) -> u32 {
         self.0 >> 11 & 7
     }
 
-    /// SHN.
+    /// SHN: shutdown notification, 00b is none.
     const fn shutdown(self) -> u32 {
         self.0 >> 14 & 3
     }
 
-    /// IOSQES.
+    /// IOSQES: submission entry size as a power of two, so 6.
     const fn submission_entry_size(self) -> u32 {
         self.0 >> 16 & 0xf
     }
 
-    /// IOCQES.
+    /// IOCQES: completion entry size as a power of two, so 4.
     const fn completion_entry_size(self) -> u32 {
         self.0 >> 20 & 0xf
     }
@@ -82,7 +82,7 @@ impl Configuration {
     }
 }
 
-/// SHST.
+/// SHST: how far a shutdown is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     None = 0,
@@ -178,7 +178,7 @@ impl Properties {
         }
     }
 
-    /// Sets CC.
+    /// Carries out a write to CC, which may enable, reset or shut down.
     pub(in crate::controller) fn configure(&mut self, value: u32) -> Result<Change, Failure> {
         let old = self.configuration;
         let new = Configuration(value & Configuration::MASK);
@@ -213,13 +213,12 @@ impl Properties {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum Change {
     Nothing,
-    /// EN 1→0.
+    /// EN changed from 1 to 0.
     Reset,
-    /// SHN.
+    /// SHN became 01b or 10b.
     ShutDown,
 }
 
-/// CAP.
 fn capabilities(is_discovery: bool, limits: &ControllerLimits) -> u64 {
     // Queues are contiguous (CQR): there is no memory in which they could not be.
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;

@@ -49,7 +49,7 @@ pub struct R2tRequest {
     /// The first byte wanted.
     pub buffer_offset: u32,
     pub length: u32,
-    /// For the answer.
+    /// TTAG, which goes back with the data.
     pub(super) tag: TransferTag,
     /// Tells an R2T of an earlier command in this slot.
     pub(super) command: CommandId,
@@ -93,7 +93,6 @@ pub enum ConnectionEvent<'a> {
     DataIn {
         slot: CommandSlot,
         buffer_offset: u32,
-        /// The data.
         bytes: &'a [u8],
     },
     /// The controller wants data.
@@ -200,9 +199,9 @@ impl Slot {
 pub struct Connection {
     pub(super) phase: Phase,
     pub(super) config: ConnectionConfig,
-    /// As settled.
+    /// Digests of both ends, as ICResp settled them.
     pub(super) digests: Digests,
-    /// MAXH2CDATA.
+    /// MAXH2CDATA: most bytes of data in one H2CData PDU.
     pub(super) max_h2c_data: u32,
     pub(super) framing: Framing,
     pub(super) encoder: Encoder,

@@ -33,10 +33,10 @@ type Sent = (Vec<u8>, Vec<u8>);
 /// A host, and the codec of the other side.
 struct Scene {
     host: Connection,
-    /// From the host.
+    /// PDUs of the host under test.
     transmit: Transmit,
     framing: Framing,
-    /// To the host.
+    /// PDUs of the controller, built by hand.
     encoder: Encoder,
     answers: Transmit,
 }

@@ -49,7 +49,6 @@ struct World {
     reservations: Arc<Reservations>,
     /// The driver can store.
     can_store: bool,
-    /// Storing succeeds.
     stores: bool,
     /// What was stored last.
     stored: Option<Vec<u8>>,
@@ -168,7 +167,6 @@ impl World {
         self.run(by, &entry, &keys(current, new))
     }
 
-    /// Reservation Acquire.
     fn acquire(
         &mut self,
         by: &Controller,
@@ -181,7 +179,6 @@ impl World {
         self.run(by, &entry, &keys(key, preempt))
     }
 
-    /// Reservation Release.
     fn release(&mut self, by: &Controller, action: u32, kind: u8, key: u64) -> Status {
         let entry = entry(io::RESERVATION_RELEASE, action | u32::from(kind) << 8);
         self.run(by, &entry, &key.to_le_bytes())

@@ -21,7 +21,6 @@ enum Refusal {
     Status(Status),
     /// The same: its identifier is that of a live command.
     InUse(CommandSlot),
-    /// The connection ends.
     Fatal(FatalError),
 }
 

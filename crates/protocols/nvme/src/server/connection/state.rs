@@ -66,7 +66,7 @@ pub enum ConnectionEvent<'a> {
     DataOut {
         slot: CommandSlot,
         buffer_offset: u32,
-        /// The data.
+        /// The data itself, within the received bytes.
         bytes: &'a [u8],
     },
     /// All data that `want_data_out` asked for is there: execute the command.
@@ -276,7 +276,6 @@ impl Connection {
         self.commands.capacity() as usize
     }
 
-    /// The live commands.
     pub fn commands(&self) -> impl Iterator<Item = CommandSlot> + '_ {
         self.commands.live()
     }

@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Bytes have left.
+    /// Bytes have left the socket, which restarts the timers of an idle peer.
     #[inline]
     pub const fn sent(&mut self, now_ms: u64) {
         self.timers.heard(now_ms);

@@ -170,7 +170,6 @@ fn h2c_data(id: u16, tag: TransferTag, offset: u32, length: u32, last: bool) -> 
 }
 
 impl Wire {
-    /// Before ICReq.
     fn silent(setup: &Setup) -> Self {
         let mut config = ConnectionConfig::default();
         (setup.config)(&mut config);
@@ -193,7 +192,6 @@ impl Wire {
         }
     }
 
-    /// After ICResp.
     fn initialized(setup: &Setup) -> Self {
         let mut wire = Self::silent(setup);
         wire.hear(&ic_req(setup).encode());

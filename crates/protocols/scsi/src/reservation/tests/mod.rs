@@ -73,7 +73,6 @@ struct World {
     unit: Arc<LogicalUnit>,
     /// What the driver stored last.
     stored: Option<Vec<u8>>,
-    /// Storing succeeds.
     stores: bool,
     /// Identities whose tasks the driver was asked to abort.
     aborted: Vec<Arc<dyn Participant>>,
@@ -259,7 +258,6 @@ impl World {
         );
     }
 
-    /// PERSISTENT RESERVE IN.
     fn read_in(&mut self, nexus: &Arc<Nexus>, action: u8) -> Vec<u8> {
         let (outcome, data) = self.run(nexus, &in_cdb(action), &[]);
         assert_eq!(outcome, ReservationOutcome::Good);
