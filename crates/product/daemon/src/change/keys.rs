@@ -16,15 +16,21 @@ use crate::config::size::{Size, Span};
 const SET: &str = "set";
 
 /// Keys of paths.
-const PATHS: [&str; 2] = ["path", "secret-file"];
+const PATHS: [&str; 4] = [
+    "path",
+    "secret-file",
+    "dhchap-secret-file",
+    "dhchap-ctrl-secret-file",
+];
 
 /// Keys with the value that they have when they are not given.
-const DEFAULTS: [(&str, Value); 7] = [
+const DEFAULTS: [(&str, Value); 8] = [
     ("enabled", Value::Bool(true)),
     ("read-only", Value::Bool(false)),
     ("direct", Value::Bool(false)),
     ("write-through", Value::Bool(false)),
     ("moved-permanently", Value::Bool(false)),
+    ("dhchap-required", Value::Bool(true)),
     ("access", Value::Array(Vec::new())),
     ("accounts", Value::Array(Vec::new())),
 ];
