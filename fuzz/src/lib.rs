@@ -37,6 +37,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nvme_target_bytes", nvme::nvme_target_bytes),
     ("nvme_target_sequences", nvme::nvme_target_sequences),
     ("nvme_host_sequences", nvme::nvme_host_sequences),
+    ("nvme_authentication", nvme::nvme_authentication),
     ("nvme_admin_commands", nvme::nvme_admin_commands),
     ("nvme_io_commands", nvme::nvme_io_commands),
     ("nvme_server", nvme::nvme_server),

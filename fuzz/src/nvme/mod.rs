@@ -7,6 +7,7 @@
 //! | `bytes.rs` | the controller's end, told anything |
 //! | `sequences.rs` | the controller's end and a host that mostly keeps to the rules |
 //! | `host.rs` | the host's end and a controller that mostly keeps to the rules |
+//! | `authentication.rs` | messages of DH-HMAC-CHAP, both roles |
 //! | `admin.rs` | Connect, Fabrics and admin commands |
 //! | `io.rs` | commands of I/O queues, on a medium that answers anything |
 //! | `server.rs` | a whole server and a host of two queues |
@@ -14,6 +15,7 @@
 //! `subsystem.rs` has what several of them use.
 
 mod admin;
+mod authentication;
 mod bytes;
 mod codecs;
 mod host;
@@ -24,6 +26,7 @@ mod stream;
 mod subsystem;
 
 pub(crate) use admin::nvme_admin_commands;
+pub(crate) use authentication::nvme_authentication;
 pub(crate) use bytes::nvme_target_bytes;
 pub(crate) use codecs::nvme_headers;
 pub(crate) use host::nvme_host_sequences;

@@ -82,6 +82,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
     let rule = |number, read_only| HostRule {
         hosts: vec![host(number).into()],
         namespaces: grants(read_only),
+        credentials: None,
     };
     let subsystem = |nqn, hosts| SubsystemConfig {
         nqn,

@@ -159,6 +159,10 @@ pub struct NvmeOptions {
     pub keep_alive: Duration,
     /// Submission queues have flow control (SQHD).
     pub flow_control: bool,
+    /// What this host proves itself with (DH-HMAC-CHAP) when it is asked.
+    pub secret: Option<longshore_nvme::auth::Secret>,
+    /// What the controller has to prove itself with.
+    pub controller_secret: Option<longshore_nvme::auth::Secret>,
 }
 
 impl Default for NvmeOptions {
@@ -168,6 +172,8 @@ impl Default for NvmeOptions {
             max_r2t: 16,
             keep_alive: Duration::from_secs(10),
             flow_control: true,
+            secret: None,
+            controller_secret: None,
         }
     }
 }

@@ -10,8 +10,10 @@ use longshore_initiator::options::{Options, QueueMaps};
 use longshore_initiator::url::Url;
 use longshore_initiator::volume::RemoteVolume;
 use longshore_iscsi::chap::{ChapAccount, Secret};
+use longshore_nvme::auth::Secret as DhchapSecret;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{OpenError, Outline, VolumeSpec, identify, physical_block_size};
+use zeroize::Zeroizing;
 
 use super::{Abilities, RemoteBackend, ZEROS_PER_WRITE};
 use crate::error::RemoteError;
@@ -129,6 +131,22 @@ fn options(spec: &VolumeSpec, given: &RemoteSpec, url: &Url) -> Result<Options, 
         ..Options::default()
     };
     options.chap = account(spec, given, url, &variable)?;
+    let dhchap = [&given.dhchap_secret_file, &given.dhchap_ctrl_secret_file];
+    let [secret, controller_secret] = dhchap.map(|path| dhchap_secret(spec, path.as_deref()));
+    options.nvme.secret = secret?;
+    options.nvme.controller_secret = controller_secret?;
+    let wrong = |reason| {
+        let name = spec.name.clone();
+        Err(RemoteError::DhchapOptions { name, reason })
+    };
+    if spec.backend == ISCSI && dhchap.iter().any(|path| path.is_some()) {
+        return wrong("dhchap-secret-file is for nvme-tcp; iSCSI has secret-file");
+    }
+    if options.nvme.secret.is_none() && options.nvme.controller_secret.is_some() {
+        return wrong(
+            "dhchap-ctrl-secret-file needs dhchap-secret-file: the host authenticates first",
+        );
+    }
     if options.chap.is_some() {
         options.mutual_chap = account_of(
             &variable,
@@ -206,15 +224,38 @@ fn account_of(
     })
 }
 
-/// The line end that editors leave behind is not part of the secret.
+/// A secret of DH-HMAC-CHAP, if there is a file for it.
+fn dhchap_secret(
+    spec: &VolumeSpec,
+    path: Option<&Path>,
+) -> Result<Option<DhchapSecret>, RemoteError> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let text = read_secret_text(spec, path)?;
+    let text = std::str::from_utf8(&text).unwrap_or_default();
+    let secret = DhchapSecret::parse(text).map_err(|source| RemoteError::DhchapSecret {
+        name: spec.name.clone(),
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Some(secret))
+}
+
 fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, RemoteError> {
+    let bytes = read_secret_text(spec, path)?;
+    Ok(Secret::new(bytes.as_slice()))
+}
+
+/// The line end that editors leave behind is not part of the secret.
+fn read_secret_text(spec: &VolumeSpec, path: &Path) -> Result<Zeroizing<Vec<u8>>, RemoteError> {
     use std::io::Read;
     let failed = |source: io::Error| RemoteError::SecretFile {
         name: spec.name.clone(),
         path: path.to_owned(),
         source,
     };
-    let mut bytes = Vec::new();
+    let mut bytes = Zeroizing::new(Vec::new());
     let file = std::fs::File::open(path).map_err(failed)?;
     warn_of_readers(spec, path, &file);
     // A little more than it may have, so that one too long is noticed whatever line end it has.
@@ -232,7 +273,7 @@ fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, RemoteError> {
             length: bytes.len(),
         });
     }
-    Ok(Secret::new(bytes))
+    Ok(bytes)
 }
 
 fn warn_of_readers(spec: &VolumeSpec, path: &Path, file: &std::fs::File) {

@@ -48,6 +48,21 @@ pub enum RemoteError {
         /// What is wrong with it.
         source: io::Error,
     },
+    /// Not a secret of DH-HMAC-CHAP.
+    #[error("volume {name}: the secret in {}: {source}; make one with: nvme gen-dhchap-key -m 1", path.display())]
+    DhchapSecret {
+        /// Volume.
+        name: String,
+        path: PathBuf,
+        source: longshore_nvme::auth::SecretError,
+    },
+    /// Secrets of another protocol, or half of them.
+    #[error("volume {name}: {reason}")]
+    DhchapOptions {
+        /// Volume.
+        name: String,
+        reason: &'static str,
+    },
     /// A secret of no use.
     #[error("volume {name}: the secret in {} has {length} bytes; it is 1 to 255", path.display())]
     SecretLength {

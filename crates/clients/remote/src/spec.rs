@@ -14,6 +14,10 @@ pub struct RemoteSpec {
     pub url: Option<Url>,
     /// A file with the secret of the URL's user (CHAP).
     pub secret_file: Option<PathBuf>,
+    /// A file with the secret of this host (DH-HMAC-CHAP).
+    pub dhchap_secret_file: Option<PathBuf>,
+    /// A file with the secret that the controller proves itself with.
+    pub dhchap_ctrl_secret_file: Option<PathBuf>,
     /// The name to log in with over iSCSI; otherwise one of this machine and user.
     pub initiator_name: Option<IscsiName>,
     /// The name to connect with over NVMe/TCP; otherwise one of this machine and user.
@@ -33,6 +37,8 @@ impl BackendOptions for RemoteSpec {
         let RemoteSpec {
             url,
             secret_file,
+            dhchap_secret_file,
+            dhchap_ctrl_secret_file,
             initiator_name,
             host_nqn,
             block_size: _,
@@ -43,6 +49,8 @@ impl BackendOptions for RemoteSpec {
         [
             (url.is_some(), "url"),
             (secret_file.is_some(), "secret-file"),
+            (dhchap_secret_file.is_some(), "dhchap-secret-file"),
+            (dhchap_ctrl_secret_file.is_some(), "dhchap-ctrl-secret-file"),
             (initiator_name.is_some(), "initiator-name"),
             (host_nqn.is_some(), "host-nqn"),
             (queues.is_some(), "queues"),

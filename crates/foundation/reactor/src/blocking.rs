@@ -17,16 +17,21 @@ impl BlockingPool {
     /// If `threads_max` is zero.
     #[must_use]
     pub fn new(threads_max: usize) -> Self {
-        Self(HelperPool::new(
-            "longshore-blk",
-            threads_max,
-            |work: Work| {
-                // A panic of one piece of work must not take the thread from the others. The hook has
-                // reported it; the state it touched is the closure's own business.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-                None
-            },
-        ))
+        Self::named("longshore-blk", threads_max)
+    }
+
+    /// The same, whose threads have that name.
+    ///
+    /// # Panics
+    /// If `threads_max` is zero.
+    #[must_use]
+    pub fn named(name: &'static str, threads_max: usize) -> Self {
+        Self(HelperPool::new(name, threads_max, |work: Work| {
+            // A panic of one piece of work must not take the thread from the others. The hook has
+            // reported it; the state it touched is the closure's own business.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            None
+        }))
     }
 
     /// Queues `work`. It reports its result by itself, for example by a mailbox.

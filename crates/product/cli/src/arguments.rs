@@ -175,8 +175,9 @@ pub struct Serve {
     ///
     /// Keys of a volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
     /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,
-    /// host-nqn=NQN, queues=N (connections), depth=N (commands on each connection), give-up=TIME (time limit of
-    /// operations while the server cannot be reached).
+    /// host-nqn=NQN, dhchap-secret-file=PATH and dhchap-ctrl-secret-file=PATH (DH-HMAC-CHAP), queues=N (connections),
+    /// depth=N (commands on each connection), give-up=TIME (time limit of operations while the server cannot be
+    /// reached).
     #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...", value_parser = VolumeParser)]
     volumes: Vec<VolumeArgument>,
 

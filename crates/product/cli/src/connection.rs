@@ -13,6 +13,7 @@ use longshore_initiator::options::{DigestWish, Options};
 use longshore_initiator::url::Url;
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_iscsi::name::{IscsiName, NameError};
+use longshore_nvme::auth::Secret as DhchapSecret;
 use longshore_nvme::nqn::{Nqn, NqnError};
 use uuid::Uuid;
 
@@ -51,6 +52,14 @@ pub struct ConnectionArguments {
     /// [default: $LIBISCSI_CHAP_TARGET_PASSWORD]
     #[arg(long, value_name = "FILE")]
     pub target_secret_file: Option<PathBuf>,
+
+    /// File with the secret of this host for NVMe/TCP (DH-HMAC-CHAP), as nvme gen-dhchap-key writes it
+    #[arg(long, value_name = "FILE")]
+    pub dhchap_secret_file: Option<PathBuf>,
+
+    /// File with the secret that the NVMe controller must prove that it knows
+    #[arg(long, value_name = "FILE", requires = "dhchap_secret_file")]
+    pub dhchap_ctrl_secret_file: Option<PathBuf>,
 
     /// Header digest [default: none]
     #[arg(long, value_name = "none|crc32c")]
@@ -113,6 +122,12 @@ pub enum ConnectionError {
     /// Empty or too long.
     #[error("the secret in {origin} has {length} bytes; give a CHAP secret of 1 to 255 bytes")]
     SecretLength { origin: String, length: usize },
+    /// Not a secret of DH-HMAC-CHAP.
+    #[error("the secret in {}: {source}; make one with: nvme gen-dhchap-key -m 1", path.display())]
+    DhchapSecret {
+        path: PathBuf,
+        source: longshore_nvme::auth::SecretError,
+    },
     /// The target has to prove itself to somebody.
     #[error("mutual CHAP (--target-user) needs a user for this side too; add --chap-user")]
     MutualAlone,
@@ -121,7 +136,10 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// Whether the command line is at fault, rather than a file that it names.
     pub fn is_usage(&self) -> bool {
-        !matches!(self, Self::SecretFile { .. } | Self::SecretLength { .. })
+        !matches!(
+            self,
+            Self::SecretFile { .. } | Self::SecretLength { .. } | Self::DhchapSecret { .. }
+        )
     }
 }
 
@@ -185,6 +203,8 @@ impl ConnectionArguments {
         if options.mutual_chap.is_some() && options.chap.is_none() && !url_has_password {
             return Err(ConnectionError::MutualAlone);
         }
+        options.nvme.secret = dhchap_secret(self.dhchap_secret_file.as_deref())?;
+        options.nvme.controller_secret = dhchap_secret(self.dhchap_ctrl_secret_file.as_deref())?;
         if let Some(digest) = self.header_digest {
             options.header_digest = digest.into();
         }
@@ -267,6 +287,20 @@ fn account(
         // Half an account in the environment is none.
         _ => Ok(None),
     }
+}
+
+/// A secret of DH-HMAC-CHAP, if there is a file for it.
+fn dhchap_secret(path: Option<&Path>) -> Result<Option<DhchapSecret>, ConnectionError> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let text = read_secret(path)?;
+    let secret =
+        DhchapSecret::parse(text.trim()).map_err(|source| ConnectionError::DhchapSecret {
+            path: path.to_owned(),
+            source,
+        })?;
+    Ok(Some(secret))
 }
 
 /// Reads a secret file; the line end that editors leave behind is not part of the secret.

@@ -19,6 +19,7 @@ pub mod config;
 pub mod connect;
 pub mod control;
 pub mod descriptors;
+mod dumps;
 pub mod exports;
 mod inspection;
 pub mod logging;

@@ -32,7 +32,9 @@ use crate::opening::log_opened;
 use crate::portals::{self, PortalError};
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
-use crate::{change, connect, descriptors, exports, logging, memory, service_manager, statistics};
+use crate::{
+    change, connect, descriptors, dumps, exports, logging, memory, service_manager, statistics,
+};
 
 /// How often is looked at what volumes are stored in.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(2);
@@ -124,6 +126,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     abort_on_panic();
     memory::prepare();
     logging::start(&config.log);
+    dumps::forbid();
     change::prepare_steps();
 
     if let Some(path) = &config.log.statistics {

@@ -3,6 +3,7 @@
 //! - [`command`], [`completion`], [`status`], [`sgl`], [`nqn`]: what both roles and all transports share;
 //! - [`pdu`]: PDUs of NVMe/TCP; [`server`] and [`host`]: the two ends of a queue's connection;
 //! - [`controller`]: subsystems, controllers, admin and Fabrics commands;
+//! - [`auth`]: DH-HMAC-CHAP, by which both prove who they are;
 //! - [`io`]: commands of I/O queues; [`reservation`]: who may do what to a shared namespace.
 //!
 //! All multi-byte fields of NVMe are little-endian.
@@ -10,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+pub mod auth;
 #[cfg(test)]
 mod back_to_back;
 pub mod command;

@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod address;
+mod computations;
 pub mod config;
 mod connection;
 mod core;

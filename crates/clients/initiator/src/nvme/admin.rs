@@ -8,6 +8,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use longshore_nvme::auth::Parties;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Connect, Property};
 use longshore_nvme::host::{Command, ConnectionConfig};
@@ -15,7 +16,8 @@ use longshore_nvme::nqn::Nqn;
 use longshore_nvme::pdu::Digests;
 use longshore_nvme::status::Status;
 
-use super::failure::{RetryDelays, failure};
+use super::authentication::Proof;
+use super::failure::{RetryDelays, failure, link_error};
 use super::identify::{
     CommandLimits, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptors,
     cns, namespace_list,
@@ -24,7 +26,7 @@ use super::identity::HostIdentity;
 use super::link::{Answer, Deadline, Link, LinkError};
 use super::log_page::{ANA_GROUPS_ONLY, HEALTH_BYTES, Health, ana_log_bytes, ana_state, lid};
 use super::refusal;
-use crate::error::{Error, Failure, Lost};
+use crate::error::{Error, Failure};
 use crate::info::AccessState;
 use crate::options::Options;
 use crate::url::HostPort;
@@ -182,10 +184,10 @@ impl Admin {
     }
 
     fn take_connect(&mut self, answer: &Answer) -> Result<(), Error> {
-        refusal::check(&self.portal, &self.subsystem, answer)?;
+        let demand = refusal::check(&self.portal, &self.subsystem, answer)?;
         let [low, high, ..] = answer.result.to_le_bytes();
         self.controller_id = u16::from_le_bytes([low, high]);
-        Ok(())
+        Proof::new(&self.portal, self.parties(), &self.options).give(&mut self.link, demand)
     }
 
     /// A Connect command for one of its queues.
@@ -561,20 +563,34 @@ impl Admin {
     ) -> Result<(Link, bool), Error> {
         let mut connect = self.connect_command(queue_id, entries);
         match self.try_connect_queue(&connect, in_capsule_data_bytes)? {
-            (link, answer) if answer.status.is_success() => {
+            (mut link, answer) if answer.status.is_success() => {
+                self.prove(&mut link, &answer)?;
                 let has_flow_control = !connect.disable_flow_control;
                 return Ok((link, has_flow_control));
             }
             (_, answer) if connect.disable_flow_control && refusal::is_attributes(&answer) => {}
             (_, answer) => {
-                refusal::check(&self.portal, &self.subsystem, &answer)?;
+                let _nothing = refusal::check(&self.portal, &self.subsystem, &answer)?;
             }
         }
         // Some controllers cannot do without flow control.
         connect.disable_flow_control = false;
-        let (link, answer) = self.try_connect_queue(&connect, in_capsule_data_bytes)?;
-        refusal::check(&self.portal, &self.subsystem, &answer)?;
+        let (mut link, answer) = self.try_connect_queue(&connect, in_capsule_data_bytes)?;
+        self.prove(&mut link, &answer)?;
         Ok((link, true))
+    }
+
+    /// Does what a controller asks for on an I/O queue that is connected.
+    fn prove(&self, link: &mut Link, answer: &Answer) -> Result<(), Error> {
+        let demand = refusal::check(&self.portal, &self.subsystem, answer)?;
+        Proof::new(&self.portal, self.parties(), &self.options).give(link, demand)
+    }
+
+    fn parties(&self) -> Parties {
+        Parties {
+            host: self.identity.nqn.clone(),
+            subsystem: self.subsystem.clone(),
+        }
     }
 
     fn try_connect_queue(
@@ -654,26 +670,6 @@ fn require_digests(portal: &HostPort, options: &Options, settled: Digests) -> Re
         what: missing.to_owned(),
         advice: "enable them at the server, or do not require them",
     })
-}
-
-/// The end of a connection as an error of the control path.
-pub(super) fn link_error(portal: &HostPort, step: &'static str, error: LinkError) -> Error {
-    match error {
-        LinkError::TimedOut(after) => Error::TimedOut {
-            portal: portal.clone(),
-            step,
-            after,
-        },
-        LinkError::Io { .. }
-        | LinkError::Closed
-        | LinkError::Terminated(_)
-        | LinkError::Protocol(_)
-        | LinkError::Busy => Error::Lost {
-            portal: portal.clone(),
-            step,
-            lost: Lost::from(error),
-        },
-    }
 }
 
 /// Whether a namespace is not there, by the status of Identify Namespace.

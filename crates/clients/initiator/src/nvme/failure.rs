@@ -6,7 +6,8 @@ use longshore_nvme::pdu::{FatalError, FatalErrorStatus};
 use longshore_nvme::status::Status;
 
 use super::link::LinkError;
-use crate::error::{CloseCause, Failure, Lost};
+use crate::error::{CloseCause, Error, Failure, Lost};
+use crate::url::HostPort;
 
 /// CRDT1 to CRDT3: the delays that CRD of a status names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +74,26 @@ impl From<LinkError> for Lost {
                 CloseCause::Protocol(reason).into()
             }
         }
+    }
+}
+
+/// The end of a connection as an error of the control path.
+pub(super) fn link_error(portal: &HostPort, step: &'static str, error: LinkError) -> Error {
+    match error {
+        LinkError::TimedOut(after) => Error::TimedOut {
+            portal: portal.clone(),
+            step,
+            after,
+        },
+        LinkError::Io { .. }
+        | LinkError::Closed
+        | LinkError::Terminated(_)
+        | LinkError::Protocol(_)
+        | LinkError::Busy => Error::Lost {
+            portal: portal.clone(),
+            step,
+            lost: Lost::from(error),
+        },
     }
 }
 

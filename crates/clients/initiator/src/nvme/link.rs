@@ -192,7 +192,10 @@ impl Link {
             if let Some(answer) = self.take(ticket) {
                 return Ok(answer);
             }
-            self.turn(deadline)?;
+            if let Err(error) = self.turn(deadline) {
+                // The last answer of a connection may come together with its end.
+                return self.take(ticket).ok_or(error);
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `link.rs` | a connection with time limits, for what is not a data path |
 //! | `admin.rs`, `refusal.rs` | the admin queue, and why Connect was refused |
+//! | `authentication.rs` | DH-HMAC-CHAP on a queue that is connected |
 //! | `identify.rs`, `log_page.rs`, `reservation_report.rs`, `page.rs` | what controllers tell about themselves |
 //! | `identity.rs` | who the host says it is |
 //! | `discovery.rs` | the discovery log page, and referrals |
@@ -18,11 +19,12 @@
 //! | `control.rs` | the admin queue of a namespace that is attached |
 //! | `machine.rs`, `failure.rs` | operations as commands, statuses as failures |
 //!
-//! Not supported: in-band authentication, TLS, metadata and protection information, other command sets than
+//! Not supported: TLS, metadata and protection information, other command sets than
 //! NVM.
 
 mod admin;
 mod attach;
+mod authentication;
 mod control;
 mod describe;
 mod discovery;

@@ -30,17 +30,25 @@ pub(super) fn is_attributes(answer: &Answer) -> bool {
     parameter(answer) == Some(ATTRIBUTES) || answer.status.code() == Status::INVALID_FIELD
 }
 
-/// Whether Connect has succeeded, and nothing else is asked of the host.
-pub(super) fn check(portal: &HostPort, subsystem: &Nqn, answer: &Answer) -> Result<(), Error> {
+/// What a controller asks of a host whose Connect has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    Nothing,
+    /// ATR: the host has to authenticate.
+    Authentication,
+}
+
+/// Whether Connect has succeeded, and what is asked of the host then.
+pub(super) fn check(portal: &HostPort, subsystem: &Nqn, answer: &Answer) -> Result<Demand, Error> {
+    const AUTHENTICATION: u64 = 1 << 17;
+    const SECURE_CHANNEL: u64 = 1 << 18;
     if answer.status.is_success() {
-        // AUTHREQ: authentication and, above it, a secure channel.
-        return match answer.result >> 16 & 0b11 {
-            0 => Ok(()),
-            _ => Err(authentication(portal)),
+        // AUTHREQ.
+        return match answer.result {
+            result if result & SECURE_CHANNEL != 0 => Err(secure_channel(portal)),
+            result if result & AUTHENTICATION != 0 => Ok(Demand::Authentication),
+            _ => Ok(Demand::Nothing),
         };
-    }
-    if answer.status.code() == Status::AUTHENTICATION_REQUIRED {
-        return Err(authentication(portal));
     }
     let advice = match parameter(answer) {
         Some(SUBSYSTEM_NQN) => {
@@ -81,12 +89,13 @@ fn advice(status: Status) -> &'static str {
     }
 }
 
-fn authentication(portal: &HostPort) -> Error {
+fn secure_channel(portal: &HostPort) -> Error {
     Error::Authentication {
         portal: portal.clone(),
-        reason: "the subsystem requires NVMe in-band authentication (DH-HMAC-CHAP)".to_owned(),
-        advice: "this host does not support it: allow the host without a key at the server, on a \
-                 network you trust",
+        reason: "the subsystem requires a secure channel made by DH-HMAC-CHAP (concatenation)"
+            .to_owned(),
+        advice: "this host does not support it: use TLS with a key of its own, or have the server require \
+                 authentication alone",
     }
 }
 
@@ -104,7 +113,7 @@ mod tests {
             data: Vec::new(),
         };
         match check(&portal, &nqn, &answer) {
-            Ok(()) => "fine".to_owned(),
+            Ok(demand) => format!("{demand:?}"),
             Err(error) => error.to_string(),
         }
     }
@@ -123,14 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn authentication_is_told_from_success() {
-        assert_eq!(refused(Status::SUCCESS, 7), "fine");
-        for text in [
-            refused(Status::SUCCESS, 7 | 1 << 16),
-            refused(Status::SUCCESS, 7 | 1 << 17),
-            refused(Status::AUTHENTICATION_REQUIRED, 0),
-        ] {
-            assert!(text.contains("DH-HMAC-CHAP"), "{text}");
-        }
+    fn demands_are_told_from_success() {
+        assert_eq!(refused(Status::SUCCESS, 7), "Nothing");
+        assert_eq!(refused(Status::SUCCESS, 7 | 1 << 17), "Authentication");
+        let text = refused(Status::SUCCESS, 7 | 0b11 << 17);
+        assert!(text.contains("secure channel"), "{text}");
     }
 }

@@ -17,6 +17,8 @@ const TEXTS: &[&str] = &[
     "path",
     "product",
     "secret-file",
+    "dhchap-secret-file",
+    "dhchap-ctrl-secret-file",
     "serial",
     "url",
     "uuid",

@@ -15,15 +15,21 @@ use crate::config::size::{Size, Span};
 /// What stands for a secret that is there.
 const SET: &str = "set";
 
-const PATHS: [&str; 2] = ["path", "secret-file"];
+const PATHS: [&str; 4] = [
+    "path",
+    "secret-file",
+    "dhchap-secret-file",
+    "dhchap-ctrl-secret-file",
+];
 
 /// Keys with the value that they have when they are not given.
-const DEFAULTS: [(&str, Value); 7] = [
+const DEFAULTS: [(&str, Value); 8] = [
     ("enabled", Value::Bool(true)),
     ("read-only", Value::Bool(false)),
     ("direct", Value::Bool(false)),
     ("write-through", Value::Bool(false)),
     ("moved-permanently", Value::Bool(false)),
+    ("dhchap-required", Value::Bool(true)),
     ("access", Value::Array(Vec::new())),
     ("accounts", Value::Array(Vec::new())),
 ];

@@ -328,11 +328,13 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
     if let Some(remote) = spec.options::<RemoteSpec>() {
         let url = remote.url.as_ref();
         set("url", url.map(|url| url.to_string().into()));
-        let secret_file = remote.secret_file.as_ref();
-        set(
-            "secret-file",
-            secret_file.map(|path| path.to_string_lossy().into()),
-        );
+        for (key, path) in [
+            ("secret-file", &remote.secret_file),
+            ("dhchap-secret-file", &remote.dhchap_secret_file),
+            ("dhchap-ctrl-secret-file", &remote.dhchap_ctrl_secret_file),
+        ] {
+            set(key, path.as_ref().map(|path| path.to_string_lossy().into()));
+        }
         set("queues", remote.queues.map(Value::from));
         set("depth", remote.depth.map(Value::from));
     }

@@ -7,7 +7,7 @@ use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Session;
 use longshore_iscsi::server::directory::{Authentication, ChapAccount};
-use longshore_server::config::TargetConfig;
+use longshore_server::config::{SubsystemConfig, TargetConfig};
 use serde_json::Value;
 
 use super::exports::Views;
@@ -345,7 +345,7 @@ pub(super) fn owned_by(
         .collect()
 }
 
-/// Adds the targets whose secrets have changed in files that keys name.
+/// Adds the targets and subsystems whose secrets have changed in files that keys name.
 pub(super) fn add_secrets(plan: &mut Plan, after: &Objects, configs: (&Config, &Config)) {
     let old: BTreeMap<&str, &TargetConfig> = configs
         .0
@@ -375,6 +375,37 @@ pub(super) fn add_secrets(plan: &mut Plan, after: &Objects, configs: (&Config, &
         };
         plan.steps
             .push(step_of(Action::Change, &id, object, vec![change]));
+    }
+    for subsystem in &configs.1.subsystems {
+        let name = subsystem.nqn.as_str();
+        let mut before = configs.0.subsystems.iter();
+        let Some(before) = before.find(|known| known.nqn == subsystem.nqn) else {
+            continue;
+        };
+        let of_rules = |subsystem: &SubsystemConfig| {
+            let rules = subsystem.hosts.iter();
+            rules
+                .map(|rule| rule.credentials.clone())
+                .collect::<Vec<_>>()
+        };
+        if of_rules(before) == of_rules(subsystem)
+            || plan.steps.iter().any(|step| step.id.name == name)
+        {
+            continue;
+        }
+        let id = ObjectId {
+            kind: ObjectKind::Subsystem,
+            name: name.to_owned(),
+        };
+        if let Some(object) = after.get(&id) {
+            let change = KeyChange {
+                key: "access".to_owned(),
+                before: Some("set".into()),
+                after: Some("set".into()),
+            };
+            plan.steps
+                .push(step_of(Action::Change, &id, object, vec![change]));
+        }
     }
     if !is_same(&configs.0.discovery, &configs.1.discovery) && plan.settings.is_empty() {
         plan.settings.push(KeyChange {

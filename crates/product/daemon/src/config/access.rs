@@ -11,7 +11,7 @@ use super::problem::{Problem, ProblemKind};
 use super::suggest;
 
 /// The name of a rule for all initiators or hosts that no other rule names.
-const ALL_OTHERS: &str = "*";
+pub(super) const ALL_OTHERS: &str = "*";
 
 /// The initiators or hosts of a rule.
 pub(super) struct Peers<N> {

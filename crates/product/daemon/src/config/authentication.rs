@@ -1,10 +1,5 @@
 //! CHAP accounts: where their secrets come from, and what is refused or warned about.
 
-use std::fs;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
 use longshore_iscsi::chap::{ChapAlgorithm, Secret};
 use longshore_iscsi::server::directory::{Authentication, ChapAccount, ChapAuthentication};
 use toml::Spanned;
@@ -12,6 +7,7 @@ use toml::Spanned;
 use super::document::AccountTable;
 use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
+use super::secret_file;
 use super::warning::Warning;
 
 /// The algorithms by their names in the file.
@@ -88,17 +84,20 @@ fn account(
         return Err(file.problem(table.user.span(), ProblemKind::BadUser));
     }
     let (text, span) = match (&table.secret, &table.secret_file) {
-        (Some(secret), None) => (secret.get_ref().0.clone(), secret.span()),
+        (Some(secret), None) => (secret.get_ref().0.clone().into(), secret.span()),
         (None, Some(path)) => {
-            let resolved = file.resolve(path.get_ref());
-            let text = read_secret(&resolved, warnings).map_err(|source| {
+            let place = secret_file::place(file, path.get_ref());
+            let found = secret_file::read(&place).map_err(|source| {
                 let kind = ProblemKind::SecretUnreadable {
-                    path: resolved,
+                    path: place.clone(),
                     source,
                 };
                 file.problem(path.span(), kind)
             })?;
-            (text, path.span())
+            if found.is_for_all() {
+                warnings.push(Warning::SecretFileForAll { path: place });
+            }
+            (found.text, path.span())
         }
         _ => {
             let kind = ProblemKind::SecretMissing(user.clone());
@@ -112,7 +111,7 @@ fn account(
         };
         return Err(file.problem(span, kind));
     }
-    let secret = Secret::new(text.into_bytes());
+    let secret = Secret::new(text.as_bytes());
     if secret.is_short() {
         warnings.push(Warning::ShortSecret { user: user.clone() });
     }
@@ -120,27 +119,6 @@ fn account(
         name: user.clone(),
         secret,
     })
-}
-
-/// More bytes than any secret file has.
-const SECRET_FILE_MAX: u64 = 4096;
-
-/// Reads a secret file; the line end that editors leave behind is not part of the secret.
-fn read_secret(path: &Path, warnings: &mut Vec<Warning>) -> std::io::Result<String> {
-    let file = fs::File::open(path)?;
-    let is_for_all = file.metadata()?.mode() & 0o004 != 0;
-    let mut text = String::new();
-    // A device that never ends is no secret.
-    file.take(SECRET_FILE_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > SECRET_FILE_MAX {
-        return Err(std::io::ErrorKind::FileTooLarge.into());
-    }
-    if is_for_all {
-        warnings.push(Warning::SecretFileForAll {
-            path: path.to_owned(),
-        });
-    }
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// Reads a list of algorithms.

@@ -11,6 +11,7 @@ use super::document::AccountTable;
 use super::engine::CoreList;
 use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
+use super::secret_file;
 use super::target::UnknownVolumes;
 use super::warning::Warning;
 use super::{Arguments, Config, Parts, Problems, volumes};
@@ -125,11 +126,18 @@ fn missing_secrets(file: &ConfigFile) -> Vec<Problem> {
             accounts.extend(rule.accounts.iter().flatten().chain(&rule.mutual));
         }
     }
+    let rules = document.subsystem.iter().flat_map(|it| &it.access);
+    let of_hosts = rules.flat_map(|rule| {
+        let rule = rule.get_ref();
+        let both = [&rule.dhchap_secret_file, &rule.dhchap_ctrl_secret_file];
+        both.into_iter().flatten()
+    });
     let secrets = accounts
         .into_iter()
-        .filter_map(|it| it.secret_file.as_ref());
+        .filter_map(|it| it.secret_file.as_ref())
+        .chain(of_hosts);
     let missing = secrets.filter_map(|secret| {
-        let path = file.resolve(secret.get_ref());
+        let path = secret_file::place(file, secret.get_ref());
         let source = std::fs::File::open(&path).err()?;
         let kind = ProblemKind::SecretUnreadable { path, source };
         Some(file.problem(secret.span(), kind))

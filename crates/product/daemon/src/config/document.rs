@@ -87,6 +87,8 @@ pub struct VolumeTable {
     slow_anywhere: Option<bool>,
     url: Option<RemoteUrl>,
     secret_file: Option<PathBuf>,
+    dhchap_secret_file: Option<PathBuf>,
+    dhchap_ctrl_secret_file: Option<PathBuf>,
     initiator_name: Option<InitiatorName>,
     host_nqn: Option<HostNqn>,
     queues: Option<Queues>,
@@ -130,6 +132,8 @@ impl VolumeTable {
             remote: RemoteSettings {
                 url: self.url.clone(),
                 secret_file: self.secret_file.clone(),
+                dhchap_secret_file: self.dhchap_secret_file.clone(),
+                dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file.clone(),
                 initiator_name: self.initiator_name.clone(),
                 host_nqn: self.host_nqn.clone(),
                 queues: self.queues,
@@ -266,6 +270,16 @@ pub struct HostTable {
     /// Makes every namespace of the map read-only.
     #[serde(default)]
     pub read_only: bool,
+    /// A file with the secret that these hosts prove themselves with (DH-HMAC-CHAP).
+    pub dhchap_secret_file: Option<Spanned<PathBuf>>,
+    /// A file with the secret that the controller proves itself with.
+    pub dhchap_ctrl_secret_file: Option<Spanned<PathBuf>>,
+    /// Hash functions that are allowed, the preferred one first.
+    pub dhchap_hashes: Option<Spanned<Vec<String>>>,
+    /// Diffie-Hellman groups that are allowed, the preferred one first.
+    pub dhchap_groups: Option<Spanned<Vec<String>>>,
+    /// Whether hosts have to authenticate.
+    pub dhchap_required: Option<Spanned<bool>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -61,6 +61,7 @@ pub struct LimitsTable {
     pending_logins: Option<Bounded<usize, 1, 65_535>>,
     queue_depth: Option<Bounded<u32, 1, 4096>>,
     login_timeout: Option<BoundedSpan<100, 600_000>>,
+    login_pause_max: Option<BoundedSpan<0, 86_400_000>>,
     nop_interval: Option<BoundedSpan<0, 3_600_000>>,
     nop_timeout: Option<BoundedSpan<100, 3_600_000>>,
     stall_timeout: Option<BoundedSpan<100, 86_400_000>>,
@@ -95,6 +96,10 @@ impl LimitsTable {
         set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
         set(&mut limits.queue_depth, self.queue_depth.map(|v| v.0));
         set(&mut limits.login_timeout, self.login_timeout.map(|v| v.0));
+        set(
+            &mut limits.login_pause_max,
+            self.login_pause_max.map(|v| v.0),
+        );
         set(&mut limits.nop_interval, self.nop_interval.map(|v| v.0));
         set(&mut limits.nop_timeout, self.nop_timeout.map(|v| v.0));
         set(&mut limits.stall_timeout, self.stall_timeout.map(|v| v.0));

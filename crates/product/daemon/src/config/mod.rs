@@ -53,6 +53,8 @@ pub mod words;
 
 mod access;
 mod authentication;
+mod dhchap;
+mod secret_file;
 mod syntax;
 
 use std::collections::{HashMap, HashSet};
@@ -615,8 +617,14 @@ fn read_volumes(
         names.add(name);
         let mut settings = table.settings();
         settings.path = settings.path.map(|path| file.resolve(&path));
-        let secret_file = &mut settings.remote.secret_file;
-        *secret_file = secret_file.take().map(|path| file.resolve(&path));
+        let remote = &mut settings.remote;
+        for path in [
+            &mut remote.secret_file,
+            &mut remote.dhchap_secret_file,
+            &mut remote.dhchap_ctrl_secret_file,
+        ] {
+            *path = path.take().map(|path| secret_file::place(file, &path));
+        }
         let limits = settings.limits.check();
         problems.note(limits.map_err(|error| at(ProblemKind::Setting(error.into()))));
         let slow = settings.slow.check();

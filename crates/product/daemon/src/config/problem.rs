@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use longshore_iscsi::name::NameError;
+use longshore_nvme::auth::SecretError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
 use longshore_volume::Naa;
 use longshore_volume::open::OpenError;
@@ -359,6 +360,38 @@ pub enum ProblemKind {
     /// Two accounts of one name.
     #[error("two accounts have the name `{0}`; rename one of them")]
     DuplicateAccount(String),
+    /// Other users could read or replace a secret.
+    #[error("secret file {} has mode {mode:03o}: other users can read or change it; run chmod 600 on it", path.display())]
+    SecretFileMode { path: PathBuf, mode: u32 },
+    /// Not a secret of DH-HMAC-CHAP.
+    #[error("secret file {}: {source}; make one with: nvme gen-dhchap-key -m 1", path.display())]
+    DhchapSecret {
+        path: PathBuf,
+        /// What is wrong with it.
+        source: SecretError,
+    },
+    /// Keys about nothing.
+    #[error(
+        "`{0}` has no effect without `dhchap-secret-file`; add it: the host always authenticates first"
+    )]
+    DhchapWithoutSecret(&'static str),
+    /// One secret for both directions.
+    #[error(
+        "`dhchap-secret-file` and `dhchap-ctrl-secret-file` hold the same secret: the host could answer in place of \
+         the controller; use another secret for one of them"
+    )]
+    DhchapSecretReused,
+    /// Not a hash function.
+    #[error("`{0}` is not a hash function of DH-HMAC-CHAP; use sha256, sha384 or sha512")]
+    UnknownHash(String),
+    /// Not a group.
+    #[error(
+        "`{0}` is not a group of DH-HMAC-CHAP; use null, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192"
+    )]
+    UnknownGroup(String),
+    /// An empty list of hash functions or groups.
+    #[error("name at least one; leave the key out to allow all")]
+    EmptyList,
     /// Neither or both of `secret` and `secret-file`.
     #[error("account `{0}` needs `secret` or `secret-file`, and not both")]
     SecretMissing(String),

@@ -24,6 +24,10 @@ pub struct RemoteSettings {
     pub url: Option<RemoteUrl>,
     /// A file with the secret of the URL's user.
     pub secret_file: Option<PathBuf>,
+    /// A file with the secret of this host (DH-HMAC-CHAP).
+    pub dhchap_secret_file: Option<PathBuf>,
+    /// A file with the secret of the controller.
+    pub dhchap_ctrl_secret_file: Option<PathBuf>,
     /// The name to log in with over iSCSI.
     pub initiator_name: Option<InitiatorName>,
     /// The name to connect with over NVMe/TCP.
@@ -43,6 +47,8 @@ impl RemoteSettings {
         RemoteSpec {
             url: self.url.map(|url| url.0),
             secret_file: self.secret_file,
+            dhchap_secret_file: self.dhchap_secret_file,
+            dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file,
             initiator_name: self.initiator_name.map(|name| name.0),
             host_nqn: self.host_nqn.map(|name| name.0),
             block_size,

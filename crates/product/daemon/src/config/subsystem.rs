@@ -7,7 +7,8 @@ use longshore_server::config::{HostRule, NamespaceMapEntry, SubsystemConfig};
 use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
-use super::access::{EarlierRules, Peers, VolumeNames};
+use super::access::{ALL_OTHERS, EarlierRules, Peers, VolumeNames};
+use super::dhchap;
 use super::document::{HostTable, NamespaceTable, SubsystemTable};
 use super::file::ConfigFile;
 use super::numbers::NSID_MAX;
@@ -94,6 +95,8 @@ impl SubsystemReader<'_> {
         if table.access.is_empty() {
             subsystem.default_namespaces = Some(own);
         }
+        // The first rule that matches decides.
+        subsystem.hosts.sort_by_key(is_for_all);
         Ok(subsystem)
     }
 
@@ -116,9 +119,11 @@ impl SubsystemReader<'_> {
             named: subsystem
                 .hosts
                 .iter()
+                .filter(|rule| !is_for_all(rule))
                 .flat_map(|rule| &rule.hosts)
                 .collect(),
-            others: subsystem.default_namespaces.is_some(),
+            others: subsystem.default_namespaces.is_some()
+                || subsystem.hosts.iter().any(is_for_all),
         };
         let peers = Peers::read(
             self.file,
@@ -130,13 +135,21 @@ impl SubsystemReader<'_> {
             &earlier,
             ProblemKind::HostInTwoRules,
         )?;
-        if peers.others {
-            subsystem.default_namespaces = Some(namespaces.clone());
+        let credentials = dhchap::credentials(self.file, table)?;
+        match &credentials {
+            Some(_) if peers.others => subsystem.hosts.push(HostRule {
+                hosts: vec![NamePattern::Pattern(Glob::new(ALL_OTHERS.to_owned()))],
+                namespaces: namespaces.clone(),
+                credentials: credentials.clone(),
+            }),
+            None if peers.others => subsystem.default_namespaces = Some(namespaces.clone()),
+            Some(_) | None => {}
         }
         if !peers.named.is_empty() {
             subsystem.hosts.push(HostRule {
                 hosts: peers.named,
                 namespaces,
+                credentials,
             });
         }
         Ok(())
@@ -206,6 +219,12 @@ impl SubsystemReader<'_> {
             self.file.problem(name.span(), kind)
         })
     }
+}
+
+/// Whether a rule is for all hosts that no other rule names. Those that authenticate are told from others by a rule.
+fn is_for_all(rule: &HostRule) -> bool {
+    let is_all = |host: &NamePattern<Nqn>| matches!(host, NamePattern::Pattern(pattern) if pattern.is_all_wild());
+    rule.hosts.iter().any(is_all)
 }
 
 /// Whether there are rules, and each has a map of its own.

@@ -6,6 +6,7 @@ use longshore_server::config::LunConfig;
 use super::reach::Addresses;
 use super::*;
 
+mod dhchap;
 mod nvme;
 
 fn file(text: &str) -> Result<ConfigFile, String> {

@@ -25,6 +25,8 @@
 //!   rate        100M                             null, mem, file: bytes per second of the medium
 //!   slow-anywhere | slow-anywhere=yes            a slow volume may be served beyond loopback
 //!   secret-file PATH                             iscsi: secret of the URL's user (CHAP)
+//!   dhchap-secret-file PATH                      nvme-tcp: secret of this host (DH-HMAC-CHAP)
+//!   dhchap-ctrl-secret-file PATH                 nvme-tcp: secret that the controller proves itself with
 //!   initiator-name IQN                           iscsi: the name to log in with
 //!   host-nqn    NQN                              nvme-tcp: the name to connect with
 //!   queues      1 to 64                          iscsi, nvme-tcp: connections
@@ -411,7 +413,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 31] = [
+const KEYS: [&str; 33] = [
     "backend",
     "path",
     "size",
@@ -438,6 +440,8 @@ const KEYS: [&str; 31] = [
     "slow-anywhere",
     "url",
     "secret-file",
+    "dhchap-secret-file",
+    "dhchap-ctrl-secret-file",
     "initiator-name",
     "host-nqn",
     "queues",
@@ -623,6 +627,10 @@ impl RemoteSettings {
         match key {
             "url" => once(key, &mut self.url, value.parse().map_err(refused)?),
             "secret-file" => once(key, &mut self.secret_file, PathBuf::from(value)),
+            "dhchap-secret-file" => once(key, &mut self.dhchap_secret_file, PathBuf::from(value)),
+            "dhchap-ctrl-secret-file" => {
+                once(key, &mut self.dhchap_ctrl_secret_file, PathBuf::from(value))
+            }
             "initiator-name" => {
                 let name = value.parse().map_err(refused)?;
                 once(key, &mut self.initiator_name, name)

@@ -1,7 +1,10 @@
 //! Which hosts may use a subsystem, and what each of them sees there.
 
+use std::sync::Arc;
+
 use longshore_wire::pattern::NamePattern;
 
+use crate::auth::Credentials;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
 
@@ -21,6 +24,8 @@ pub struct HostRule {
     pub hosts: Vec<NamePattern<Nqn>>,
     /// What they see. Hosts may connect to a subsystem in which they see nothing.
     pub namespaces: Vec<NamespaceGrant>,
+    /// By what they prove who they are; `None`: they do not.
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 /// Who may connect to a subsystem, by name.
@@ -36,12 +41,22 @@ impl HostAccess {
     /// What a host sees; `None` when it must not connect.
     #[must_use]
     pub fn namespaces_of(&self, host: &Nqn) -> Option<&[NamespaceGrant]> {
-        self.rules
-            .iter()
-            .find(|rule| rule.hosts.iter().any(|named| named.matches(host)))
+        self.rule_of(host)
             .map(|rule| &rule.namespaces)
             .or(self.default_namespaces.as_ref())
             .map(Vec::as_slice)
+    }
+
+    /// By what a host proves who it is; `None`: it does not.
+    #[must_use]
+    pub fn credentials_of(&self, host: &Nqn) -> Option<Arc<Credentials>> {
+        self.rule_of(host)?.credentials.clone()
+    }
+
+    fn rule_of(&self, host: &Nqn) -> Option<&HostRule> {
+        self.rules
+            .iter()
+            .find(|rule| rule.hosts.iter().any(|named| named.matches(host)))
     }
 }
 
@@ -67,10 +82,12 @@ mod tests {
                 HostRule {
                     hosts: vec![nqn("a").into(), nqn("b").into()],
                     namespaces: vec![grant(1, false)],
+                    credentials: None,
                 },
                 HostRule {
                     hosts: vec![NamePattern::Pattern(Nqn::pattern("nqn.*:?").unwrap())],
                     namespaces: vec![grant(2, false)],
+                    credentials: None,
                 },
             ],
             default_namespaces: Some(vec![grant(1, true)]),

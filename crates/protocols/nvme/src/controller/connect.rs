@@ -18,6 +18,7 @@ use super::environment::Environment;
 use super::namespace::AttachedNamespace;
 use super::state::{Activity, Controller, State};
 use super::subsystems::{Member, Subsystems};
+use crate::auth::Credentials;
 use crate::command::SubmissionEntry;
 use crate::io::limits;
 use crate::nqn::{NQN_FIELD_LENGTH, Nqn};
@@ -41,9 +42,14 @@ pub struct Association {
     pub entries: u16,
     /// The host wants SQ flow control: SQHD is maintained, and every command has a response.
     pub flow_control: bool,
-    /// Dwords 0 and 1 of the completion: CNTLID.
+    /// By what the host proves who it is; `None`: it does not.
+    pub credentials: Option<Arc<Credentials>>,
+    /// Dwords 0 and 1 of the completion: CNTLID, and in AUTHREQ whether the host has to authenticate.
     pub result: u64,
 }
+
+/// ATR of AUTHREQ: only Authentication Send and Receive are carried out before the host has authenticated.
+const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
 
 /// How a Connect is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,12 +152,23 @@ impl Connect {
         })
     }
 
-    fn association(&self, controller: Arc<Controller>) -> Association {
+    fn association(
+        &self,
+        controller: Arc<Controller>,
+        credentials: Option<Arc<Credentials>>,
+    ) -> Association {
+        let is_required = credentials.as_ref().is_some_and(|known| known.required);
+        let required = if is_required {
+            AUTHENTICATION_REQUIRED
+        } else {
+            0
+        };
         Association {
             queue_id: self.queue_id,
             entries: self.entries,
             flow_control: self.flow_control,
-            result: u64::from(controller.id()),
+            credentials,
+            result: u64::from(controller.id()) | required,
             controller,
         }
     }
@@ -254,7 +271,8 @@ impl Subsystems {
             state: Mutex::new(State::new(subsystem, connect.keep_alive_ms, now_ms)),
         });
         member.controllers.insert(id, &controller);
-        Ok(connect.association(controller))
+        let credentials = access.credentials(&connect.host);
+        Ok(connect.association(controller, credentials))
     }
 }
 
@@ -295,5 +313,6 @@ fn connect_io(
     }
     *slot = Some(queue);
     drop(state);
-    Ok(connect.association(controller))
+    let credentials = controller.credentials();
+    Ok(connect.association(controller, credentials))
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::access::{HostAccess, NamespaceGrant};
 use super::limits::ControllerLimits;
 use super::namespace::NamespaceConfig;
+use crate::auth::Credentials;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
 
@@ -136,6 +137,11 @@ impl Access {
             others: HashMap::new(),
             is_removed: true,
         }
+    }
+
+    /// By what a host proves who it is.
+    pub(super) fn credentials(&self, host: &Nqn) -> Option<Arc<Credentials>> {
+        self.hosts.credentials_of(host)
     }
 
     pub(super) const fn is_removed(&self) -> bool {

@@ -4,6 +4,7 @@ use super::connect::CONNECT_DATA_LENGTH;
 use super::features::FeatureId;
 use super::identify::IDENTIFY_LENGTH;
 use super::log_page::LogPageRequest;
+use crate::auth::{AuthenticationCommand, RECEIVE_LENGTH, SEND_LENGTH_MAX};
 use crate::command::SubmissionEntry;
 use crate::opcode::{self, Direction, admin, fabrics};
 
@@ -44,6 +45,21 @@ impl AdminTransfer {
         match entry.opcode() {
             opcode::FABRICS if entry.fabrics_type() == fabrics::CONNECT => {
                 Self::to_controller(CONNECT_DATA_LENGTH)
+            }
+            opcode::FABRICS if entry.fabrics_type() == fabrics::AUTHENTICATION_SEND => {
+                match AuthenticationCommand::decode(entry) {
+                    Ok(command) if command.length <= SEND_LENGTH_MAX => {
+                        Self::to_controller(command.length)
+                    }
+                    // It fails.
+                    Ok(_) | Err(_) => Self::NONE,
+                }
+            }
+            opcode::FABRICS if entry.fabrics_type() == fabrics::AUTHENTICATION_RECEIVE => {
+                match AuthenticationCommand::decode(entry) {
+                    Ok(command) => Self::to_host(command.length.min(RECEIVE_LENGTH)),
+                    Err(_) => Self::NONE,
+                }
             }
             admin::IDENTIFY => Self::to_host(IDENTIFY_LENGTH),
             admin::GET_LOG_PAGE => {

@@ -6,6 +6,7 @@
 use longshore_block::extent::Lba;
 use longshore_wire::field::{set_bytes, set_le16, set_le32, set_le64};
 
+use crate::auth::AuthenticationCommand;
 use crate::command::{CommandId, NamespaceId, SubmissionEntry};
 use crate::nqn::Nqn;
 use crate::opcode::{self, FABRICS, Opcode, admin, io};
@@ -165,6 +166,26 @@ pub fn property_set(property: Property, value: u64) -> Command {
     set_le32(&mut command.entry.0, 44, property.offset);
     set_le64(&mut command.entry.0, 48, value);
     command
+}
+
+/// Authentication Send, with a message of DH-HMAC-CHAP.
+///
+/// # Panics
+/// When the message is longer than any is.
+#[must_use]
+pub fn authentication_send(length: usize) -> Command {
+    let length = u32::try_from(length).expect("messages are short");
+    let mut command = Command::fabrics(opcode::fabrics::AUTHENTICATION_SEND);
+    AuthenticationCommand { length }.encode(&mut command.entry);
+    command.with(Transfer::ToController(length))
+}
+
+/// Authentication Receive, of a message of at most that length.
+#[must_use]
+pub fn authentication_receive(length: u32) -> Command {
+    let mut command = Command::fabrics(opcode::fabrics::AUTHENTICATION_RECEIVE);
+    AuthenticationCommand { length }.encode(&mut command.entry);
+    command.with(Transfer::ToHost(length))
 }
 
 /// Disconnect, of an I/O queue.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
+use longshore_nvme::auth::Credentials;
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
@@ -199,6 +200,8 @@ pub struct HostRule {
     pub hosts: Vec<NamePattern<Nqn>>,
     /// Their own map of namespaces.
     pub namespaces: Vec<NamespaceMapEntry>,
+    /// By what they prove who they are (DH-HMAC-CHAP); `None`: they do not.
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 /// A volume under a namespace identifier. In all maps of a subsystem one identifier is one volume.
@@ -296,6 +299,8 @@ pub struct PeerLimits {
     pub queue_depth: u32,
     /// Time for a login.
     pub login_timeout: Duration,
+    /// The longest pause after wrong CHAP responses; zero: none.
+    pub login_pause_max: Duration,
     /// Silence after which an initiator is pinged; zero: never.
     pub nop_interval: Duration,
     /// Time to answer a ping.
@@ -331,6 +336,7 @@ impl Default for PeerLimits {
             pending_logins: 256,
             queue_depth: 512,
             login_timeout: Duration::from_secs(15),
+            login_pause_max: Duration::from_secs(60),
             nop_interval: Duration::from_secs(30),
             nop_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
 use crate::address::{ConnectionAddress, TaskAddress};
+use crate::computations::Computations;
 use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
 use crate::counters::clients::ClientCounters;
 use crate::mail::addresses::ConnectionAddresses;
@@ -15,6 +16,7 @@ use crate::observe::sessions::SessionId;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::platform::Link;
+use crate::sessions::attempts::Attempts;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
 use crate::volume_store::VolumeStore;
@@ -22,6 +24,8 @@ use crate::volume_store::VolumeStore;
 /// See the module documentation.
 pub(crate) struct Shared {
     pub sessions: Sessions,
+    /// Guesses at secrets.
+    pub attempts: Attempts,
     pub hosts: Hosts,
     /// What memory hosts and initiators hold.
     pub shares: Shares,
@@ -42,6 +46,8 @@ pub(crate) struct Shared {
     pub reservation_store: Option<VolumeStore>,
     pub sanitize_store: Option<VolumeStore>,
     pub blocking: BlockingPool,
+    /// Computes for hosts that authenticate.
+    pub computations: Computations,
     /// Sessions and controllers that there have been.
     pub sessions_begun: AtomicU64,
     pub closing: AtomicBool,

@@ -54,16 +54,19 @@ pub(crate) enum Limit {
     Controllers,
     /// Memory for what clients read and write.
     Memory,
+    /// Wrong CHAP responses in a short time.
+    LoginAttempts,
 }
 
 impl Limit {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Connections,
         Self::PendingLogins,
         Self::Descriptors,
         Self::Sessions,
         Self::Controllers,
         Self::Memory,
+        Self::LoginAttempts,
     ];
 
     const fn name(self) -> &'static str {
@@ -74,6 +77,7 @@ impl Limit {
             Self::Sessions => "sessions",
             Self::Controllers => "controllers",
             Self::Memory => "memory",
+            Self::LoginAttempts => "login-attempts",
         }
     }
 }

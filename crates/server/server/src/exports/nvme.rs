@@ -158,6 +158,7 @@ fn host_access(subsystem: &SubsystemConfig) -> HostAccess {
             .map(|rule| HostRule {
                 hosts: rule.hosts.clone(),
                 namespaces: grants(&rule.namespaces),
+                credentials: rule.credentials.clone(),
             })
             .collect(),
         default_namespaces: subsystem.default_namespaces.as_deref().map(grants),

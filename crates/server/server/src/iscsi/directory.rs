@@ -1,6 +1,6 @@
 //! Answers to a login about targets, accounts and sessions (see [`longshore_iscsi::server::directory`]).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::pdu::{LoginStatus, Tsih};
@@ -13,6 +13,7 @@ use longshore_iscsi::session_parameters::{OperationalParameters, PortalGroupTag,
 use crate::address::{ConnectionAddress, TargetId};
 use crate::config::Moved;
 use crate::core::Shared;
+use crate::counters::clients::Limit;
 use crate::exports::{Exports, Target};
 use crate::mail::message::Post;
 use crate::sessions::iscsi::{SessionClaim, SessionKey, SessionRefusal, SessionTicket};
@@ -23,6 +24,9 @@ pub(crate) struct ConnectionDirectory<'a> {
     pub exports: &'a Exports,
     pub connection: ConnectionAddress,
     pub post: &'a Post,
+    /// The initiator's address.
+    pub peer: IpAddr,
+    pub now_ms: u64,
     /// Our address, as the initiator reached it.
     pub reached: SocketAddr,
     /// Index of the portal it came in by.
@@ -42,8 +46,16 @@ pub(crate) struct EstablishedSession {
 }
 
 impl Directory for ConnectionDirectory<'_> {
-    fn discovery_authentication(&self, _initiator: &IscsiName) -> Authentication {
-        (*self.exports.discovery).clone()
+    fn discovery_authentication(&self, initiator: &IscsiName) -> Authentication {
+        let demanded = &self.exports.discovery;
+        if demanded.none_allowed || self.may_try(initiator) {
+            return (**demanded).clone();
+        }
+        // No method is left, so the login ends without a proof.
+        Authentication {
+            none_allowed: false,
+            chap: None,
+        }
     }
 
     fn target_login(
@@ -57,6 +69,10 @@ impl Directory for ConnectionDirectory<'_> {
         let target = self.target(target)?;
         let admission = target.admission(initiator);
         let admission = admission.ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+        let needs_proof = !admission.authentication.none_allowed;
+        if needs_proof && !self.may_try(initiator) {
+            return Err(LoginStatus::SERVICE_UNAVAILABLE.into());
+        }
         let target = &target.config;
         // Before it proves anything, as §11.13.5 allows: the secret is for where the target is now.
         if let Some(moved) = &target.moved_to {
@@ -104,6 +120,9 @@ impl Directory for ConnectionDirectory<'_> {
         if let Some(replaced) = ticket.replaced {
             self.shared.close(replaced);
         }
+        self.shared
+            .attempts
+            .succeeded(self.peer, identity.initiator.as_str());
         let tsih = ticket.tsih;
         *self.established = Some(EstablishedSession { ticket, target });
         Ok(tsih)
@@ -115,6 +134,16 @@ impl Directory for ConnectionDirectory<'_> {
 }
 
 impl ConnectionDirectory<'_> {
+    /// Whether the initiator may prove something now, after what it has got wrong lately.
+    fn may_try(&self, initiator: &IscsiName) -> bool {
+        let attempts = &self.shared.attempts;
+        let may_try = attempts.may_try(self.peer, initiator.as_str(), self.now_ms);
+        if !may_try {
+            self.shared.clients.reached(Limit::LoginAttempts);
+        }
+        may_try
+    }
+
     /// The target of that name, if it is reached through this portal.
     fn target(&self, name: &str) -> Result<&Target, LoginStatus> {
         let target = self.exports.targets.named(name);

@@ -258,6 +258,7 @@ impl Iscsi {
                 }
             }
             Note::StoreIsFree { .. }
+            | Note::Computed { .. }
             | Note::ControllerEvents
             | Note::Dismissed
             | Note::AbortCommand { .. }
@@ -322,6 +323,17 @@ impl Iscsi {
             | CloseReason::LogoutTimeout => None,
         };
         count_failure(&core.shared.clients, status);
+        if let CloseReason::LoginRefused(error) = &reason
+            && error.is_wrong_proof()
+            && let Some(initiator) = &initiator
+            && let Some(pause) = core
+                .shared
+                .attempts
+                .failed(peer.ip(), initiator, core.now_ms)
+        {
+            let seconds = pause.as_secs();
+            tracing::warn!(%peer, initiator, seconds, "too many wrong CHAP responses; refusing logins for a while");
+        }
         match status {
             // Where a target has moved to is an answer, no refusal.
             Some(status) if status.is_redirection() => {
@@ -349,6 +361,8 @@ impl Iscsi {
             exports,
             connection: channel.migration.name,
             post: &shared.posts[core.shard],
+            peer: channel.socket.peer.ip(),
+            now_ms: core.now_ms,
             reached,
             portal,
             portal_group_tag: exports.portal(portal).portal_group_tag,

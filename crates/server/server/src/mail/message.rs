@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::server::TaskManagementId;
+use longshore_nvme::auth::Computed;
 use longshore_nvme::command::CommandId;
 use longshore_reactor::Buffer;
 
@@ -123,6 +124,8 @@ pub(crate) enum Note {
         command: CommandId,
         reply: Arc<AbortReply>,
     },
+    /// What the Authentication Send that this task is has waited for.
+    Computed { task: TaskAddress, value: Computed },
     /// What came of the Abort that this task is.
     CommandAborted { task: TaskAddress, aborted: bool },
 }

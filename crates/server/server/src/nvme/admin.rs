@@ -13,6 +13,7 @@ use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, QueueParameters};
 use longshore_nvme::status::Status;
 
+use super::authentication::is_authentication;
 use super::environment::PortEnvironment;
 use super::state::{IoQueue, Kind, Nvme, Queue, Task};
 use crate::address::{ConnectionAddress, TaskAddress};
@@ -49,6 +50,13 @@ impl Nvme {
                 }
             }
             Queue::Admin(_) => AdminTransfer::of(&arrived.entry),
+            Queue::Unproved(_) | Queue::Io(_) if is_authentication(&arrived.entry) => {
+                AdminTransfer::of(&arrived.entry)
+            }
+            Queue::Unproved(_) => {
+                let status = Status::AUTHENTICATION_REQUIRED.do_not_retry();
+                return self.refuse(channel, arrived.slot, status);
+            }
             Queue::Left(_) => {
                 return self.refuse(channel, arrived.slot, Status::COMMAND_SEQUENCE_ERROR);
             }
@@ -77,6 +85,9 @@ impl Nvme {
         };
         let entry: SubmissionEntry = **entry;
         self.forget_replaced_event_requests();
+        if self.authentication.is_some() && is_authentication(&entry) {
+            return self.authenticate(core, channel, task, &entry);
+        }
         let shared = Arc::clone(&core.shared);
         let view = Arc::clone(&core.view);
         let environment = Self::environment(channel, &view.exports);
@@ -88,7 +99,8 @@ impl Nvme {
                 controller.admin(&entry, data, out, &environment, core.now_ms)
             }
             Queue::Io(queue) => queue.controller.fabrics_on_io_queue(queue.id, &entry),
-            Queue::Left(_) => AdminOutcome::Complete {
+            // Nothing but authentication comes here while the queue is unproved.
+            Queue::Unproved(_) | Queue::Left(_) => AdminOutcome::Complete {
                 status: Status::COMMAND_SEQUENCE_ERROR,
                 result: 0,
             },
@@ -167,7 +179,9 @@ impl Nvme {
     fn disconnect(&mut self, core: &Core, channel: &mut Channel) {
         let controller = match &self.queue {
             Queue::Io(queue) if self.tasks.is_empty() => Arc::clone(&queue.controller),
-            Queue::Fresh | Queue::Admin(_) | Queue::Io(_) | Queue::Left(_) => return,
+            Queue::Fresh | Queue::Unproved(_) | Queue::Admin(_) | Queue::Io(_) | Queue::Left(_) => {
+                return;
+            }
         };
         let left = Queue::Left(controller);
         if let Queue::Io(queue) = std::mem::replace(&mut self.queue, left) {
@@ -252,7 +266,13 @@ impl Nvme {
         let (peer, host) = (channel.socket.peer, controller.host_nqn());
         let (number, queue) = (controller.id(), association.queue_id);
         if queue == 0 {
-            core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
+            if association
+                .credentials
+                .as_ref()
+                .is_none_or(|known| !known.required)
+            {
+                core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
+            }
             let subsystem = controller.subsystem_nqn();
             tracing::info!(%peer, %host, %subsystem, controller = number, "NVMe host connected");
         } else {
@@ -278,7 +298,7 @@ impl Nvme {
             self.id = core.shared.next_session();
             self.since_ms = core.now_ms;
             core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
-            return;
+            return self.may_authenticate(core, association);
         }
         let admin_queue = ConnectionAddress::from_handle(controller.admin_queue());
         let activity = Activity::with_end(EndOfQueue {
@@ -298,6 +318,7 @@ impl Nvme {
             activity,
             fusing: Fusing::default(),
         }));
+        self.may_authenticate(core, association);
     }
 
     /// The Sanitize that this task is has begun, or a failure was left behind; or neither.

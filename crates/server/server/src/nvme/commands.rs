@@ -73,7 +73,7 @@ impl Nvme {
     pub(super) fn unit_of(&self, namespace: Option<usize>) -> Option<usize> {
         match &self.queue {
             Queue::Io(queue) => Some(queue.known.get(namespace?)?.index),
-            Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
+            Queue::Fresh | Queue::Unproved(_) | Queue::Admin(_) | Queue::Left(_) => None,
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod abort;
 mod admin;
+mod authentication;
 mod commands;
 mod completion;
 mod environment;
@@ -54,12 +55,12 @@ impl Protocol for Nvme {
         let is_quiet = match &self.queue {
             // I/O queues end with their admin queue, and may have something to finish.
             Queue::Admin(controller) => controller.io_queues().is_empty(),
-            Queue::Fresh | Queue::Io(_) | Queue::Left(_) => true,
+            Queue::Fresh | Queue::Unproved(_) | Queue::Io(_) | Queue::Left(_) => true,
         };
         State {
             established: !matches!(self.queue, Queue::Fresh),
             // Beside their I/O queues, admin queues have nothing to do.
-            is_load: !matches!(self.queue, Queue::Admin(_)),
+            is_load: !self.is_admin_queue(),
             // Controllers know their I/O queues by name; an admin queue has little to do.
             may_move: matches!(self.queue, Queue::Io(_)) && !self.held && !self.draining,
             is_quiet,
@@ -132,6 +133,7 @@ impl Protocol for Nvme {
                 }
                 self.tasks.release_idle_memory(channel);
                 self.look_at_keep_alive(core, channel);
+                self.look_at_authentication(core, channel);
                 if self.dismissed_ms.is_some_and(|at| core.now_ms >= at) {
                     channel.close(false);
                 }
@@ -171,23 +173,28 @@ impl Protocol for Nvme {
 
     fn next_deadline_ms(&self) -> Option<u64> {
         let machine = self.machine.next_deadline_ms();
-        let Queue::Admin(controller) = &self.queue else {
-            return machine;
+        let proof = self.authentication_deadline_ms();
+        let controller = match &self.queue {
+            Queue::Admin(controller) => controller.next_deadline_ms(),
+            Queue::Fresh | Queue::Unproved(_) | Queue::Io(_) | Queue::Left(_) => None,
         };
-        let controller = controller.next_deadline_ms();
-        let deadlines = machine.into_iter().chain(controller);
+        let deadlines = machine.into_iter().chain(proof).chain(controller);
         deadlines.chain(self.dismissed_ms).min()
     }
 
     fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
         self.end_tasks(core, channel);
-        match std::mem::replace(&mut self.queue, Queue::Fresh) {
+        let was_proved = !matches!(self.queue, Queue::Unproved(_));
+        match std::mem::replace(&mut self.queue, Queue::Fresh).proved() {
+            Queue::Unproved(_) => unreachable!("a queue is unproved once"),
             Queue::Fresh => {
                 core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
             }
             Queue::Admin(controller) => {
-                let clients = &core.shared.clients;
-                clients.ended(ProtocolKind::NvmeTcp, channel.ending());
+                if was_proved {
+                    let clients = &core.shared.clients;
+                    clients.ended(ProtocolKind::NvmeTcp, channel.ending());
+                }
                 self.controller_gone(core, channel, &controller);
             }
             Queue::Io(queue) => self.leave(core, channel, &queue),
@@ -205,7 +212,7 @@ impl ExportUser for Nvme {
     fn mapped(&self) -> usize {
         match &self.queue {
             Queue::Io(queue) => queue.known.len(),
-            Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => 0,
+            Queue::Fresh | Queue::Unproved(_) | Queue::Admin(_) | Queue::Left(_) => 0,
         }
     }
 
@@ -224,7 +231,7 @@ impl ExportUser for Nvme {
     fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
         let peer = channel.socket.peer;
         let controller = match &self.queue {
-            Queue::Fresh | Queue::Left(_) => return None,
+            Queue::Fresh | Queue::Unproved(_) | Queue::Left(_) => return None,
             Queue::Io(queue) => {
                 return Some(SessionPart {
                     main: ConnectionAddress::from_handle(queue.controller.admin_queue()),
@@ -292,6 +299,7 @@ impl Nvme {
                 self.abort_answered(core, channel, task, aborted);
             }
             Note::Dismissed => self.dismiss(core, channel),
+            Note::Computed { task, value } => self.computed(core, channel, task, value),
             Note::ManagementDone { .. } | Note::TargetReset(_) => {}
         }
     }
@@ -405,7 +413,7 @@ impl Nvme {
             let orders = aborted.map_or_else(Vec::new, |aborted| aborted.orders);
             let activity = match &self.queue {
                 Queue::Io(queue) => Some(&queue.activity),
-                Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
+                Queue::Fresh | Queue::Unproved(_) | Queue::Admin(_) | Queue::Left(_) => None,
             };
             Tasks::orphan(core, &mut task, orders, activity);
             core.stages.drop(std::mem::take(&mut task.followed));

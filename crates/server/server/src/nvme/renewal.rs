@@ -76,6 +76,10 @@ impl Nvme {
 
     /// The host may not use the subsystem any more, or the subsystem is no more.
     pub(super) fn dismiss(&mut self, core: &Core, channel: &mut Channel) {
+        if matches!(self.queue, Queue::Unproved(_)) {
+            channel.close(false);
+            return;
+        }
         let Queue::Admin(controller) = &self.queue else {
             return;
         };

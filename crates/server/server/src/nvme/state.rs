@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_nvme::auth;
 use longshore_nvme::command::{CommandId, SubmissionEntry};
 use longshore_nvme::controller::{AttachedNamespace, Controller};
 use longshore_nvme::io::{Command, FusedPair, Fusing};
@@ -25,6 +26,8 @@ pub(crate) type Task = task::Task<NvmeWork>;
 pub(crate) struct Nvme {
     pub(super) machine: Machine,
     pub(super) queue: Queue,
+    /// If the host of the queue can authenticate.
+    pub(super) authentication: Option<Box<Authentication>>,
     pub(super) tasks: Tasks<NvmeWork>,
     /// Commands wait for the writes of closed queues of the same host.
     pub(super) held: bool,
@@ -45,6 +48,8 @@ pub(crate) struct Nvme {
 pub(super) enum Queue {
     /// Nothing yet: only Connect is carried out.
     Fresh,
+    /// Connected, but its host has to prove who it is: only Authentication Send and Receive are carried out.
+    Unproved(Box<Queue>),
     /// The admin queue of a controller.
     Admin(Arc<Controller>),
     Io(Box<IoQueue>),
@@ -127,6 +132,7 @@ impl Nvme {
         Self {
             machine: Machine::new(config, now_ms),
             queue: Queue::Fresh,
+            authentication: None,
             tasks: Tasks::default(),
             held: false,
             draining: false,
@@ -149,12 +155,36 @@ impl Nvme {
 
     /// The controller, once connected.
     pub(super) fn controller(&self) -> Option<&Arc<Controller>> {
-        match &self.queue {
-            Queue::Fresh => None,
-            Queue::Admin(controller) | Queue::Left(controller) => Some(controller),
-            Queue::Io(queue) => Some(&queue.controller),
+        self.queue.controller()
+    }
+}
+
+impl Queue {
+    /// The controller, once connected.
+    pub(super) fn controller(&self) -> Option<&Arc<Controller>> {
+        match self {
+            Self::Fresh => None,
+            Self::Unproved(queue) => queue.controller(),
+            Self::Admin(controller) | Self::Left(controller) => Some(controller),
+            Self::Io(queue) => Some(&queue.controller),
         }
     }
+
+    /// The queue that it is, or will be.
+    pub(super) fn proved(self) -> Self {
+        match self {
+            Self::Unproved(queue) => *queue,
+            Self::Fresh | Self::Admin(_) | Self::Io(_) | Self::Left(_) => self,
+        }
+    }
+}
+
+/// How far the host of a queue has proved who it is.
+#[derive(Debug)]
+pub(super) struct Authentication {
+    pub(super) machine: auth::Controller,
+    /// Until when it has to be done; `None`: it is, or need not be.
+    pub(super) deadline_ms: Option<u64>,
 }
 
 /// Half of a Compare and Write.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
+use crate::computations::Computations;
 use crate::config::check::check;
 use crate::config::{ListenerConfig, ServerConfig, StartError};
 use crate::core::Shared;
@@ -18,6 +19,7 @@ use crate::mail::message::Post;
 use crate::memory::share::Shares;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
+use crate::sessions::attempts::Attempts;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
 
@@ -89,6 +91,7 @@ pub(crate) fn share(
         clients: ClientCounters::default(),
         sample: config.sample,
         sessions: Sessions::new(config.limits.sessions),
+        attempts: Attempts::new(config.limits.login_pause_max),
         hosts: Hosts::default(),
         shares: Shares::default(),
         limits: config.limits,
@@ -103,6 +106,7 @@ pub(crate) fn share(
         reservation_store: registry.reservation_store().cloned(),
         sanitize_store: registry.sanitize_store().cloned(),
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
+        computations: Computations::new(shards),
         sessions_begun: AtomicU64::new(0),
         closing: AtomicBool::new(false),
         shards_busy: AtomicUsize::new(shards),

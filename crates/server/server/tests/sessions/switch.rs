@@ -488,6 +488,7 @@ fn a_host_whose_access_is_taken_is_asked_to_leave_and_sees_nothing() {
     changed.subsystems[0].hosts = vec![longshore_server::config::HostRule {
         hosts: vec![Nqn::new(&nvme_stays.options.host).unwrap().into()],
         namespaces,
+        credentials: None,
     }];
     switch(&scene, changed);
     let message = out.receive().unwrap();

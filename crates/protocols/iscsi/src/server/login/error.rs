@@ -110,6 +110,15 @@ pub enum LoginError {
 }
 
 impl LoginError {
+    /// Whether the initiator has tried to prove something, and has not.
+    #[must_use]
+    pub const fn is_wrong_proof(&self) -> bool {
+        matches!(
+            self,
+            Self::ChapResponseWrong | Self::ChapSecretShared | Self::ChapChallengeReflected
+        )
+    }
+
     /// What the initiator is told (RFC 7143 §11.13.5).
     #[must_use]
     pub const fn status(&self) -> LoginStatus {

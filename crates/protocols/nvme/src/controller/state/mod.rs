@@ -23,6 +23,7 @@ use super::log_page::error::ErrorLog;
 use super::namespace::{AttachedNamespace, NamespaceConfig};
 use super::registry::Registry;
 use super::subsystem::{Product, Subsystem};
+use crate::auth::{Credentials, Parties};
 use crate::command::NamespaceId;
 use crate::io::limits;
 use crate::nqn::Nqn;
@@ -123,6 +124,21 @@ impl Controller {
     #[must_use]
     pub fn subsystem_nqn(&self) -> &Nqn {
         &self.subsystem.nqn
+    }
+
+    /// Host and subsystem, as they prove to each other who they are.
+    #[must_use]
+    pub fn parties(&self) -> Parties {
+        Parties {
+            host: self.host_nqn.clone(),
+            subsystem: self.subsystem.nqn.clone(),
+        }
+    }
+
+    /// By what its host proves who it is, as it is configured now; `None`: it does not.
+    #[must_use]
+    pub fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.subsystem.access().credentials(&self.host_nqn)
     }
 
     /// Whether it is one of discovery: no namespaces, no I/O queues.

@@ -139,6 +139,7 @@ fn scene_with(limits: ControllerLimits) -> Scene {
         rules: vec![HostRule {
             hosts: vec![nqn("guest").into()],
             namespaces: vec![grant(3, true)],
+            credentials: None,
         }],
         default_namespaces: Some(vec![grant(1, false), grant(3, false)]),
     };
@@ -146,6 +147,7 @@ fn scene_with(limits: ControllerLimits) -> Scene {
         rules: vec![HostRule {
             hosts: vec![nqn("owner").into()],
             namespaces: vec![grant(1, false)],
+            credentials: None,
         }],
         default_namespaces: None,
     };

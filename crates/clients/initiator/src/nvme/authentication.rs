@@ -1,0 +1,147 @@
+//! In-band authentication (DH-HMAC-CHAP) of a queue whose Connect has succeeded.
+
+use longshore_nvme::auth::{Answer, Failure, Host, HostError, Parties, RECEIVE_LENGTH};
+use longshore_nvme::host::commands;
+
+use super::failure::link_error;
+use super::link::{Deadline, Link};
+use super::refusal::Demand;
+use crate::error::Error;
+use crate::options::Options;
+use crate::url::HostPort;
+
+/// What a host proves itself with, on any queue of an association.
+pub(super) struct Proof<'a> {
+    portal: &'a HostPort,
+    parties: Parties,
+    options: &'a Options,
+}
+
+fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the kernel gives random bytes");
+}
+
+impl<'a> Proof<'a> {
+    pub(super) const fn new(portal: &'a HostPort, parties: Parties, options: &'a Options) -> Self {
+        Self {
+            portal,
+            parties,
+            options,
+        }
+    }
+
+    /// Does what the controller asks for, and has it prove itself if its secret is known.
+    ///
+    /// # Errors
+    /// The connection is of no use.
+    pub(super) fn give(&self, link: &mut Link, demand: Demand) -> Result<(), Error> {
+        let nvme = &self.options.nvme;
+        match (demand, &nvme.secret, &nvme.controller_secret) {
+            (Demand::Nothing, _, None) => return Ok(()),
+            (Demand::Nothing, ..) => {
+                return Err(self.failed(
+                    "the controller does not ask for authentication, so it has not proved that it knows its \
+                     secret",
+                    "configure the secrets of this host at the server, or leave out --dhchap-ctrl-secret-file",
+                ));
+            }
+            (Demand::Authentication, None, _) => {
+                return Err(self.failed(
+                    "the subsystem requires NVMe in-band authentication (DH-HMAC-CHAP)",
+                    "give the secret of this host with --dhchap-secret-file, or dhchap-secret-file of a volume",
+                ));
+            }
+            (Demand::Authentication, Some(_), _) => {}
+        }
+        let deadline = Deadline::after(self.options.timeouts.login);
+        let mut transaction = [0; 2];
+        random(&mut transaction);
+        let Some(secret) = &nvme.secret else {
+            unreachable!("the demand was looked at");
+        };
+        let theirs = nvme.controller_secret.as_ref();
+        let mut host = Host::new(
+            &self.parties,
+            secret,
+            theirs,
+            u16::from_le_bytes(transaction),
+        );
+        let mut message = host.negotiate();
+        loop {
+            self.send(link, &message, deadline)?;
+            let answer = self.receive(link, deadline)?;
+            match host.handle(&answer, &mut random) {
+                Answer::Reply(reply) => message = reply,
+                Answer::Confirm(last) => return self.send(link, &last, deadline),
+                Answer::Done => return Ok(()),
+                Answer::Failed(last, error) => {
+                    if let Some(last) = last {
+                        // It ends either way.
+                        let _ = self.send(link, &last, deadline);
+                    }
+                    return Err(self.failed(&error.to_string(), advice(error)));
+                }
+            }
+        }
+    }
+
+    fn failed(&self, reason: &str, advice: &'static str) -> Error {
+        Error::Authentication {
+            portal: self.portal.clone(),
+            reason: reason.to_owned(),
+            advice,
+        }
+    }
+
+    fn send(&self, link: &mut Link, message: &[u8], deadline: Deadline) -> Result<(), Error> {
+        let step = "Authentication Send";
+        let command = commands::authentication_send(message.len());
+        let answer = link.run(&command, message, deadline);
+        let answer = answer.map_err(|error| link_error(self.portal, step, error))?;
+        self.check(step, answer.status).map(drop)
+    }
+
+    fn receive(&self, link: &mut Link, deadline: Deadline) -> Result<Vec<u8>, Error> {
+        let step = "Authentication Receive";
+        let command = commands::authentication_receive(RECEIVE_LENGTH);
+        let answer = link.run(&command, &[], deadline);
+        let answer = answer.map_err(|error| link_error(self.portal, step, error))?;
+        self.check(step, answer.status)?;
+        Ok(answer.data)
+    }
+
+    fn check(
+        &self,
+        step: &'static str,
+        status: longshore_nvme::status::Status,
+    ) -> Result<(), Error> {
+        match status.is_success() {
+            true => Ok(()),
+            false => Err(Error::Refused {
+                portal: self.portal.clone(),
+                step,
+                reason: status.to_string(),
+                advice: "check the server's log",
+            }),
+        }
+    }
+}
+
+fn advice(error: HostError) -> &'static str {
+    match error {
+        HostError::Refused(Failure::FAILED) => {
+            "compare the secrets of host and controller, and the host NQN, on both sides"
+        }
+        HostError::Refused(Failure::HASH_NOT_USABLE | Failure::GROUP_NOT_USABLE) => {
+            "allow a hash function or group at the server that this host has"
+        }
+        HostError::Refused(_) => "check the server's log",
+        HostError::NotProved => {
+            "compare the secret of --dhchap-ctrl-secret-file with the server's; if they are the same, something else \
+             answers in its place"
+        }
+        HostError::Malformed | HostError::NotOffered | HostError::PublicValue => {
+            "something that is not the server may answer in its place; check the network"
+        }
+    }
+}

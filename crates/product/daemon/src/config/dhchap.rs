@@ -1,0 +1,134 @@
+//! Secrets and choices of DH-HMAC-CHAP for the hosts of a rule.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_nvme::auth::{Credentials, Group, Hash, Secret};
+use toml::Spanned;
+
+use super::document::HostTable;
+use super::file::ConfigFile;
+use super::problem::{Problem, ProblemKind};
+use super::secret_file;
+
+/// What the hosts of a rule have to prove; `None`: nothing.
+pub(super) fn credentials(
+    file: &ConfigFile,
+    table: &HostTable,
+) -> Result<Option<Arc<Credentials>>, Problem> {
+    let Some(host) = &table.dhchap_secret_file else {
+        let others = [
+            table
+                .dhchap_ctrl_secret_file
+                .as_ref()
+                .map(|it| (it.span(), "dhchap-ctrl-secret-file")),
+            table
+                .dhchap_hashes
+                .as_ref()
+                .map(|it| (it.span(), "dhchap-hashes")),
+            table
+                .dhchap_groups
+                .as_ref()
+                .map(|it| (it.span(), "dhchap-groups")),
+            table
+                .dhchap_required
+                .as_ref()
+                .map(|it| (it.span(), "dhchap-required")),
+        ];
+        return match others.into_iter().flatten().next() {
+            Some((span, key)) => Err(file.problem(span, ProblemKind::DhchapWithoutSecret(key))),
+            None => Ok(None),
+        };
+    };
+    let secret = secret(file, host)?;
+    let controller = match &table.dhchap_ctrl_secret_file {
+        Some(path) => {
+            let controller = self::secret(file, path)?;
+            if controller == secret {
+                return Err(file.problem(path.span(), ProblemKind::DhchapSecretReused));
+            }
+            Some(controller)
+        }
+        None => None,
+    };
+    Ok(Some(Arc::new(Credentials {
+        host: secret,
+        controller,
+        hashes: choices(
+            file,
+            table.dhchap_hashes.as_ref(),
+            &Hash::ALL,
+            Hash::name,
+            ProblemKind::UnknownHash,
+        )?,
+        groups: choices(
+            file,
+            table.dhchap_groups.as_ref(),
+            &GROUPS,
+            Group::name,
+            ProblemKind::UnknownGroup,
+        )?,
+        required: table
+            .dhchap_required
+            .as_ref()
+            .is_none_or(|it| *it.get_ref()),
+    })))
+}
+
+/// All groups, the preferred one first: as strong as TLS usually is, then the others, weaker ones last.
+const GROUPS: [Group; 6] = [
+    Group::Ffdhe3072,
+    Group::Ffdhe4096,
+    Group::Ffdhe6144,
+    Group::Ffdhe8192,
+    Group::Ffdhe2048,
+    Group::Null,
+];
+
+fn secret(file: &ConfigFile, path: &Spanned<PathBuf>) -> Result<Secret, Problem> {
+    let place = secret_file::place(file, path.get_ref());
+    let at = |kind| file.problem(path.span(), kind);
+    let found = secret_file::read(&place).map_err(|source| {
+        at(ProblemKind::SecretUnreadable {
+            path: place.clone(),
+            source,
+        })
+    })?;
+    if found.is_exposed() {
+        return Err(at(ProblemKind::SecretFileMode {
+            path: place,
+            mode: found.mode,
+        }));
+    }
+    Secret::parse(found.text.trim()).map_err(|source| {
+        at(ProblemKind::DhchapSecret {
+            path: place,
+            source,
+        })
+    })
+}
+
+/// Reads a list of names; all there are, when it is not given.
+fn choices<T: Copy>(
+    file: &ConfigFile,
+    list: Option<&Spanned<Vec<String>>>,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+    unknown: fn(String) -> ProblemKind,
+) -> Result<Vec<T>, Problem> {
+    let Some(list) = list else {
+        return Ok(all.to_vec());
+    };
+    if list.get_ref().is_empty() {
+        return Err(file.problem(list.span(), ProblemKind::EmptyList));
+    }
+    let find = |text: &String| {
+        let found = all
+            .iter()
+            .find(|choice| name(**choice).eq_ignore_ascii_case(text));
+        found
+            .copied()
+            .ok_or_else(|| file.problem(list.span(), unknown(text.clone())))
+    };
+    list.get_ref().iter().map(find).collect()
+}

@@ -1,0 +1,270 @@
+//! The host's role: proves itself, and has the controller prove itself if it knows that secret.
+//!
+//! The host is on no data path, so it computes what it needs where it is called.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use super::entropy::Entropy;
+use super::group::Group;
+use super::hash::Hash;
+use super::message::{Failure, Frame, Message};
+use super::proof::{Parties, Question};
+use super::secret::Secret;
+
+/// How an authentication ended without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// The controller said so.
+    #[error("the controller answers: {}", .0.text())]
+    Refused(Failure),
+    /// The controller broke the protocol.
+    #[error("the controller sent a message that is not well-formed, or not the next one")]
+    Malformed,
+    /// It chose a hash function or group that was not offered.
+    #[error("the controller chose a hash function or group that it was not offered")]
+    NotOffered,
+    /// A public value that would give the shared secret away.
+    #[error("the controller sent a Diffie-Hellman value that is none")]
+    PublicValue,
+    /// It did not prove itself.
+    #[error("the controller has not proved that it knows its secret")]
+    NotProved,
+}
+
+/// What is done after a message of the controller.
+#[derive(Debug)]
+pub enum Answer {
+    /// This message is sent, and the next one read.
+    Reply(Vec<u8>),
+    /// This message is sent, and all is well.
+    Confirm(Vec<u8>),
+    /// All is well.
+    Done,
+    /// This message is sent, if there is one, and the connection closed.
+    Failed(Option<Vec<u8>>, HostError),
+}
+
+enum State {
+    Negotiated,
+    Replied {
+        hash: Hash,
+        session_key: Option<Zeroizing<Vec<u8>>>,
+        challenge: Option<Vec<u8>>,
+    },
+    Over,
+}
+
+/// The authentication of one queue. See the module documentation.
+pub struct Host<'a> {
+    parties: &'a Parties,
+    secret: &'a Secret,
+    controller_secret: Option<&'a Secret>,
+    hashes: &'a [Hash],
+    groups: &'a [Group],
+    transaction: u16,
+    /// S2; 0: the controller does not have to prove itself.
+    sequence: u32,
+    state: State,
+}
+
+impl fmt::Debug for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("parties", &self.parties)
+            .field("transaction", &self.transaction)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Host<'a> {
+    /// Of a queue that is connected, with all hash functions and groups.
+    #[must_use]
+    pub const fn new(
+        parties: &'a Parties,
+        secret: &'a Secret,
+        controller_secret: Option<&'a Secret>,
+        transaction: u16,
+    ) -> Self {
+        Self {
+            parties,
+            secret,
+            controller_secret,
+            hashes: &Hash::ALL,
+            groups: &Group::ALL,
+            transaction,
+            sequence: 0,
+            state: State::Negotiated,
+        }
+    }
+
+    /// With these only.
+    #[must_use]
+    pub const fn offering(mut self, hashes: &'a [Hash], groups: &'a [Group]) -> Self {
+        (self.hashes, self.groups) = (hashes, groups);
+        self
+    }
+
+    fn frame(&self, message: Message) -> Vec<u8> {
+        let transaction = self.transaction;
+        let frame = Frame {
+            transaction,
+            message,
+        };
+        frame.encode()
+    }
+
+    /// The first message.
+    #[must_use]
+    pub fn negotiate(&self) -> Vec<u8> {
+        let hashes = self.hashes.iter().map(|hash| hash.id()).collect();
+        let groups = self.groups.iter().map(|group| group.id()).collect();
+        self.frame(Message::Negotiate {
+            secure_channel: 0,
+            offer: Some((hashes, groups)),
+        })
+    }
+
+    /// A message of the controller.
+    pub fn handle(&mut self, bytes: &[u8], entropy: Entropy<'_>) -> Answer {
+        match self.answer(bytes, entropy) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.state = State::Over;
+                let failure = match error {
+                    HostError::Refused(_) => return Answer::Failed(None, error),
+                    HostError::Malformed | HostError::PublicValue => Failure::INCORRECT_PAYLOAD,
+                    HostError::NotOffered => Failure::HASH_NOT_USABLE,
+                    HostError::NotProved => Failure::FAILED,
+                };
+                Answer::Failed(Some(self.frame(Message::Failure2(failure))), error)
+            }
+        }
+    }
+
+    fn answer(&mut self, bytes: &[u8], entropy: Entropy<'_>) -> Result<Answer, HostError> {
+        let frame = Frame::decode(bytes).map_err(|_| HostError::Malformed)?;
+        if let Message::Failure1(failure) = frame.message {
+            return Err(HostError::Refused(failure));
+        }
+        if frame.transaction != self.transaction {
+            return Err(HostError::Malformed);
+        }
+        match (
+            frame.message,
+            std::mem::replace(&mut self.state, State::Over),
+        ) {
+            (
+                Message::Challenge {
+                    hash,
+                    group,
+                    sequence,
+                    challenge,
+                    public_value,
+                },
+                State::Negotiated,
+            ) => {
+                let hash = Hash::from_id(hash).filter(|hash| self.hashes.contains(hash));
+                let group = Group::from_id(group).filter(|group| self.groups.contains(group));
+                let (Some(hash), Some(group)) = (hash, group) else {
+                    return Err(HostError::NotOffered);
+                };
+                if challenge.len() != hash.length() || sequence == 0 {
+                    return Err(HostError::Malformed);
+                }
+                self.reply((hash, group), sequence, &challenge, &public_value, entropy)
+            }
+            (
+                Message::Success1 { proof, .. },
+                State::Replied {
+                    hash,
+                    session_key,
+                    challenge,
+                },
+            ) => self.conclude(
+                hash,
+                session_key.as_deref().map(Vec::as_slice),
+                challenge.as_deref(),
+                proof.as_deref(),
+            ),
+            _ => Err(HostError::Malformed),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        (hash, group): (Hash, Group),
+        sequence: u32,
+        challenge: &[u8],
+        their_value: &[u8],
+        entropy: Entropy<'_>,
+    ) -> Result<Answer, HostError> {
+        if !group.is_public_value(their_value) {
+            return Err(HostError::PublicValue);
+        }
+        let (session_key, public_value) = if group == Group::Null {
+            (None, Vec::new())
+        } else {
+            let exponent = group.private_exponent(entropy);
+            let shared = group.power(their_value, &exponent);
+            let ours = group.public_value(&exponent);
+            (Some(hash.digest(&shared)), ours.to_vec())
+        };
+        let question = Question {
+            hash,
+            challenge,
+            sequence,
+            transaction: self.transaction,
+            session_key: session_key.as_deref().map(Vec::as_slice),
+        };
+        let key = self.secret.transformed(&self.parties.host);
+        let proof = question.of_host(&key, self.parties).to_vec();
+        let asked = self.controller_secret.map(|_| {
+            let mut challenge = vec![0; hash.length()];
+            entropy(&mut challenge);
+            let mut sequence = [0; 4];
+            entropy(&mut sequence);
+            self.sequence = u32::from_le_bytes(sequence).max(1);
+            challenge
+        });
+        self.state = State::Replied {
+            hash,
+            session_key,
+            challenge: asked.clone(),
+        };
+        Ok(Answer::Reply(self.frame(Message::Reply {
+            proof,
+            sequence: self.sequence,
+            challenge: asked,
+            public_value,
+        })))
+    }
+
+    fn conclude(
+        &self,
+        hash: Hash,
+        session_key: Option<&[u8]>,
+        challenge: Option<&[u8]>,
+        proof: Option<&[u8]>,
+    ) -> Result<Answer, HostError> {
+        let (Some(challenge), Some(secret)) = (challenge, self.controller_secret) else {
+            return Ok(Answer::Done);
+        };
+        let question = Question {
+            hash,
+            challenge,
+            sequence: self.sequence,
+            transaction: self.transaction,
+            session_key,
+        };
+        let key = secret.transformed(&self.parties.subsystem);
+        let expected = question.of_controller(&key, self.parties);
+        let is_right = proof.is_some_and(|proof| expected.ct_eq(proof).into());
+        match is_right {
+            true => Ok(Answer::Confirm(self.frame(Message::Success2))),
+            false => Err(HostError::NotProved),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Hosts that break rules, and what controllers answer.
+
+use super::*;
+
+/// A controller in the middle of a transaction, with the Reply of the host.
+fn asked() -> (Controller, Arc<Credentials>, Vec<u8>) {
+    let credentials = Arc::new(Credentials {
+        groups: vec![Group::Ffdhe2048],
+        ..credentials()
+    });
+    let parties = parties();
+    let mut controller = Controller::new(parties.clone());
+    let mut host = Host::new(&parties, &credentials.host, None, 7);
+    send(&mut controller, &credentials, &host.negotiate());
+    let (_, challenge) = receive(&mut controller);
+    let mut bytes = Bytes(5);
+    let Answer::Reply(reply) = host.handle(&challenge, &mut |out| bytes.fill(out)) else {
+        panic!("the host replies");
+    };
+    (controller, credentials, reply)
+}
+
+#[track_caller]
+fn assert_failure(controller: &mut Controller, failure: Failure) {
+    let (received, bytes) = receive(controller);
+    assert_eq!(received, Received::Failed(failure));
+    let message = Frame::decode(&bytes).unwrap().message;
+    assert_eq!(message, Message::Failure1(failure));
+    assert!(!controller.is_authenticated());
+    let over = controller.receive(RECEIVE_LENGTH, &mut Vec::new());
+    assert_eq!(over, Err(Status::COMMAND_SEQUENCE_ERROR.do_not_retry()));
+}
+
+#[test]
+fn a_reply_that_is_changed_is_refused() {
+    let (mut controller, credentials, reply) = asked();
+    for (at, failure) in [
+        (4, Failure::INCORRECT_PAYLOAD),
+        (6, Failure::INCORRECT_PAYLOAD),
+        (10, Failure::INCORRECT_PAYLOAD),
+        (16, Failure::FAILED),
+        (reply.len() - 1, Failure::FAILED),
+    ] {
+        let mut changed = reply.clone();
+        changed[at] ^= 1;
+        send(&mut controller, &credentials, &changed);
+        assert_failure(&mut controller, failure);
+        (controller, _, _) = asked();
+    }
+}
+
+#[test]
+fn a_public_value_that_is_none_is_refused_before_anything_is_computed() {
+    for value in [0, 1] {
+        let (mut controller, credentials, mut reply) = asked();
+        let start = reply.len() - Group::Ffdhe2048.length();
+        reply[start..].fill(0);
+        *reply.last_mut().unwrap() = value;
+        let (_, computes) = send(&mut controller, &credentials, &reply);
+        assert!(!computes);
+        assert_failure(&mut controller, Failure::INCORRECT_PAYLOAD);
+    }
+}
+
+#[test]
+fn messages_out_of_order_are_refused() {
+    let (_, credentials, reply) = asked();
+    let mut controller = Controller::new(parties());
+    send(&mut controller, &credentials, &reply);
+    assert_failure(&mut controller, Failure::INCORRECT_MESSAGE);
+    for message in [
+        Message::Success2,
+        Message::Success1 {
+            hash_length: 32,
+            proof: None,
+        },
+    ] {
+        let (mut controller, ..) = asked();
+        let transaction = 7;
+        let frame = Frame {
+            transaction,
+            message,
+        };
+        send(&mut controller, &credentials, &frame.encode());
+        assert_failure(&mut controller, Failure::INCORRECT_MESSAGE);
+    }
+    let mut controller = Controller::new(parties());
+    send(&mut controller, &credentials, &[0xff; 20]);
+    assert_failure(&mut controller, Failure::INCORRECT_MESSAGE);
+    let mut controller = Controller::new(parties());
+    send(&mut controller, &credentials, &[0, 0, 0]);
+    assert_failure(&mut controller, Failure::INCORRECT_PAYLOAD);
+}
+
+#[test]
+fn offers_without_common_ground_are_refused() {
+    let offer = |secure_channel, offer| Message::Negotiate {
+        secure_channel,
+        offer,
+    };
+    let all = || Some((vec![1, 2, 3], vec![0, 1, 2, 3, 4, 5]));
+    for (message, failure) in [
+        (offer(1, all()), Failure::CONCATENATION_MISMATCH),
+        (offer(3, all()), Failure::CONCATENATION_MISMATCH),
+        (offer(0, None), Failure::PROTOCOL_NOT_USABLE),
+        (offer(0, Some((vec![4], vec![0]))), Failure::HASH_NOT_USABLE),
+        (
+            offer(0, Some((vec![1], vec![6]))),
+            Failure::GROUP_NOT_USABLE,
+        ),
+        (
+            offer(0, Some((vec![1], vec![1]))),
+            Failure::GROUP_NOT_USABLE,
+        ),
+    ] {
+        let mut controller = Controller::new(parties());
+        let transaction = 3;
+        let frame = Frame {
+            transaction,
+            message,
+        };
+        send(&mut controller, &Arc::new(credentials()), &frame.encode());
+        assert_failure(&mut controller, failure);
+    }
+}
+
+#[test]
+fn a_message_while_the_last_one_is_computed_is_refused() {
+    let (mut controller, credentials, reply) = asked();
+    let sent = controller.send(&reply, &credentials, &mut |_| {});
+    let Sent::Compute(computation) = sent else {
+        panic!("{sent:?}");
+    };
+    let (sent, _) = send(&mut controller, &credentials, &reply);
+    assert!(matches!(sent, Sent::Refused(Status(_))), "{sent:?}");
+    assert!(controller.receive(RECEIVE_LENGTH, &mut Vec::new()).is_err());
+    controller.computed(computation.run());
+    let (received, _) = receive(&mut controller);
+    assert_eq!(received, Received::Authenticated);
+}
+
+#[test]
+fn a_receive_that_is_too_short_takes_nothing() {
+    let (mut controller, credentials, reply) = asked();
+    send(&mut controller, &credentials, &reply);
+    let mut out = Vec::new();
+    assert!(controller.receive(15, &mut out).is_err());
+    assert!(out.is_empty() && !controller.is_authenticated());
+    let (received, _) = receive(&mut controller);
+    assert_eq!(received, Received::Authenticated);
+}

@@ -1,0 +1,230 @@
+//! Hosts that prove who they are (DH-HMAC-CHAP): Authentication Send and Authentication Receive.
+//!
+//! Each queue authenticates by itself. Before it has, when it must, nothing else is done on it, and it has as much time as
+//! for a login. Later it may authenticate again, while its commands go on; if that fails, the queue is closed.
+
+use longshore_nvme::auth::{
+    self, AuthenticationCommand, Computed, Failure, RECEIVE_LENGTH, Received, SEND_LENGTH_MAX, Sent,
+};
+use longshore_nvme::command::SubmissionEntry;
+use longshore_nvme::controller::Association;
+use longshore_nvme::opcode::{FABRICS, fabrics};
+use longshore_nvme::status::Status;
+
+use super::state::{Authentication, Nvme, Queue, Task};
+use crate::address::TaskAddress;
+use crate::core::Core;
+use crate::counters::ProtocolKind;
+use crate::counters::clients::Ending;
+use crate::execute::task::TaskState;
+use crate::transport::channel::Channel;
+
+/// Whether a command is one of authentication.
+pub(super) fn is_authentication(entry: &SubmissionEntry) -> bool {
+    let kinds = [
+        fabrics::AUTHENTICATION_SEND,
+        fabrics::AUTHENTICATION_RECEIVE,
+    ];
+    entry.opcode() == FABRICS && kinds.contains(&entry.fabrics_type())
+}
+
+fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the kernel gives random bytes");
+}
+
+impl Nvme {
+    /// A queue is connected: its host authenticates if there are credentials for it, and has to if they say so.
+    pub(super) fn may_authenticate(&mut self, core: &Core, association: &Association) {
+        let Some(credentials) = &association.credentials else {
+            return;
+        };
+        let machine = auth::Controller::new(association.controller.parties());
+        let limit = core.shared.limits.login_timeout.as_millis();
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        let deadline_ms = credentials
+            .required
+            .then(|| core.now_ms.saturating_add(limit));
+        self.authentication = Some(Box::new(Authentication {
+            machine,
+            deadline_ms,
+        }));
+        if credentials.required {
+            let queue = std::mem::replace(&mut self.queue, Queue::Fresh);
+            self.queue = Queue::Unproved(Box::new(queue));
+        }
+    }
+
+    /// Whether it is the admin queue of a controller, proved or not.
+    pub(super) fn is_admin_queue(&self) -> bool {
+        match &self.queue {
+            Queue::Unproved(queue) => matches!(**queue, Queue::Admin(_)),
+            Queue::Admin(_) => true,
+            Queue::Fresh | Queue::Io(_) | Queue::Left(_) => false,
+        }
+    }
+
+    /// Carries out Authentication Send or Receive, whose data are here.
+    pub(super) fn authenticate(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        entry: &SubmissionEntry,
+    ) {
+        let controller = self.controller().cloned();
+        let Some((authentication, controller)) = self.authentication.as_mut().zip(controller)
+        else {
+            return self.finish_status(core, channel, task, Status::INVALID_COMMAND_OPCODE);
+        };
+        if let Queue::Admin(_) = &self.queue {
+            controller.note_activity(0);
+        }
+        let length = match AuthenticationCommand::decode(entry) {
+            Ok(command) => command.length,
+            Err(status) => return self.finish_status(core, channel, task, status),
+        };
+        if entry.fabrics_type() == fabrics::AUTHENTICATION_RECEIVE {
+            if length.min(RECEIVE_LENGTH) > entry.sgl().length() {
+                let status = Status::DATA_SGL_LENGTH_INVALID.do_not_retry();
+                return self.finish_status(core, channel, task, status);
+            }
+            let received = authentication
+                .machine
+                .receive(length, &mut task.parameter_data);
+            return self.take_received(core, channel, task, received, length);
+        }
+        let data = task.data_out.as_deref().unwrap_or_default();
+        let wanted = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some(data) = data.get(..wanted).filter(|_| length <= SEND_LENGTH_MAX) else {
+            let status = Status::INVALID_FIELD.do_not_retry();
+            return self.finish_status(core, channel, task, status);
+        };
+        let Some(credentials) = controller.credentials() else {
+            // It was configured when the queue was connected, and is not any more.
+            let status = Status::INVALID_COMMAND_OPCODE.do_not_retry();
+            return self.finish_status(core, channel, task, status);
+        };
+        match authentication.machine.send(data, &credentials, &mut random) {
+            Sent::Taken => self.finish_status(core, channel, task, Status::SUCCESS),
+            Sent::Authenticated => {
+                self.authenticated(core, channel);
+                self.finish_status(core, channel, task, Status::SUCCESS);
+            }
+            Sent::Compute(computation) => {
+                let (post, address) = (core.post().clone(), task.address);
+                if core.shared.computations.begin(computation, address, post) {
+                    task.state = TaskState::Elsewhere;
+                    self.tasks.park(task);
+                } else {
+                    self.finish_status(core, channel, task, Status::COMMAND_INTERRUPTED);
+                    channel.close(true);
+                }
+            }
+            Sent::GivenUp(failure) => {
+                self.finish_status(core, channel, task, Status::SUCCESS);
+                self.not_authenticated(core, channel, "the host gave up", failure);
+            }
+            Sent::Refused(status) => self.finish_status(core, channel, task, status),
+        }
+    }
+
+    /// What an Authentication Send has waited for is computed.
+    pub(super) fn computed(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskAddress,
+        value: Computed,
+    ) {
+        if let Some(authentication) = &mut self.authentication {
+            authentication.machine.computed(value);
+        }
+        let Some(task) = self.tasks.take_elsewhere(task) else {
+            return;
+        };
+        let status = match &task.work.aborted {
+            Some(aborted) => aborted.status,
+            None => Status::SUCCESS,
+        };
+        self.finish_status(core, channel, task, status);
+    }
+
+    fn take_received(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        received: Result<Received, Status>,
+        length: u32,
+    ) {
+        let received = match received {
+            Ok(received) => received,
+            Err(status) => return self.finish_status(core, channel, task, status),
+        };
+        let length = usize::try_from(length.min(RECEIVE_LENGTH)).unwrap_or(usize::MAX);
+        task.parameter_data.resize(length, 0);
+        if received == Received::Authenticated {
+            self.authenticated(core, channel);
+        }
+        self.finish_status(core, channel, task, Status::SUCCESS);
+        if let Received::Failed(failure) = received {
+            self.not_authenticated(core, channel, "the host has not proved who it is", failure);
+        }
+    }
+
+    /// The host has proved who it is: the queue is what it was connected as.
+    fn authenticated(&mut self, core: &Core, channel: &Channel) {
+        if let Some(authentication) = &mut self.authentication {
+            authentication.deadline_ms = None;
+        }
+        let was_unproved = matches!(self.queue, Queue::Unproved(_));
+        self.queue = std::mem::replace(&mut self.queue, Queue::Fresh).proved();
+        // What changed meanwhile was for queues that can be used.
+        self.renew_queue();
+        if was_unproved && self.is_admin_queue() {
+            core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
+        }
+        let peer = channel.socket.peer;
+        if let Some(controller) = self.controller() {
+            let (host, subsystem) = (controller.host_nqn(), controller.subsystem_nqn());
+            let again = !was_unproved;
+            tracing::debug!(%peer, %host, %subsystem, again, "NVMe host authenticated");
+        }
+    }
+
+    /// The queue ends.
+    fn not_authenticated(
+        &mut self,
+        core: &Core,
+        channel: &mut Channel,
+        why: &'static str,
+        failure: Failure,
+    ) {
+        core.shared.clients.login_failed(ProtocolKind::NvmeTcp);
+        let peer = channel.socket.peer;
+        let controller = self.controller();
+        let host = controller.map(|controller| controller.host_nqn().to_string());
+        let subsystem = controller.map(|controller| controller.subsystem_nqn().to_string());
+        let reason = failure.text();
+        tracing::warn!(%peer, host, subsystem, reason, "NVMe authentication failed: {why}");
+        channel.ends_by(Ending::Error);
+        channel.close(true);
+    }
+
+    /// Until when the host has to authenticate.
+    pub(super) fn authentication_deadline_ms(&self) -> Option<u64> {
+        self.authentication.as_ref()?.deadline_ms
+    }
+
+    /// Ends a queue whose host takes too long to authenticate.
+    pub(super) fn look_at_authentication(&self, core: &Core, channel: &mut Channel) {
+        let deadline = self.authentication_deadline_ms();
+        if deadline.is_some_and(|at| core.now_ms >= at) && channel.close(false) {
+            core.shared.clients.login_failed(ProtocolKind::NvmeTcp);
+            channel.ends_by(Ending::Error);
+            let peer = channel.socket.peer;
+            let host = self.controller().map(|known| known.host_nqn().to_string());
+            tracing::warn!(%peer, host, "the host has not authenticated in time; closing NVMe queue");
+        }
+    }
+}

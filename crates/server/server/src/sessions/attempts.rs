@@ -1,0 +1,231 @@
+//! How often an initiator may try to guess a CHAP secret.
+//!
+//! | failures counted for | free | then |
+//! |---|---|---|
+//! | an initiator name from an address | 5 | each failure doubles a pause, from 1 s to the limit of the configuration |
+//! | an address, whatever names come from it | 20 | the same |
+//!
+//! Logins during a pause are refused before anything is proved, right secret or not, as if the target had no time for
+//! them. A name alone counts for nothing: others could keep its owner out. A good login forgets the failures of its name
+//! and address. Addresses of IPv6 count by their first 64 bits, because a host has all of those behind them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Failures without a pause.
+const FREE_OF_NAME: u32 = 5;
+const FREE_OF_ADDRESS: u32 = 20;
+
+/// The first pause.
+const PAUSE_MS: u64 = 1000;
+
+/// Entries; beyond, the one with the oldest failure makes room.
+const ENTRIES_MAX: usize = 4096;
+
+/// Failures that are older count no more.
+const MEMORY_MS: u64 = 15 * 60 * 1000;
+
+/// Where failures come from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Source {
+    address: IpAddr,
+    /// `None`: all of them.
+    initiator: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    count: u32,
+    last_ms: u64,
+    paused_until_ms: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    /// The longest pause; 0: none at all.
+    pause_ms_max: u64,
+    failures: Mutex<HashMap<Source, Failures>>,
+}
+
+impl Attempts {
+    pub(crate) fn new(pause_max: Duration) -> Self {
+        Self {
+            pause_ms_max: u64::try_from(pause_max.as_millis()).unwrap_or(u64::MAX),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Whether a login may prove something now.
+    pub(crate) fn may_try(&self, address: IpAddr, initiator: &str, now_ms: u64) -> bool {
+        let failures = self.lock();
+        sources(address, initiator).iter().all(|(source, _)| {
+            let known = failures.get(source);
+            known.is_none_or(|known| known.paused_until_ms <= now_ms)
+        })
+    }
+
+    /// A proof was wrong. Returns the pause that follows, if there is one.
+    pub(crate) fn failed(&self, address: IpAddr, initiator: &str, now_ms: u64) -> Option<Duration> {
+        if self.pause_ms_max == 0 {
+            return None;
+        }
+        let mut failures = self.lock();
+        let mut longest = 0;
+        for (source, free) in sources(address, initiator) {
+            if failures.len() >= ENTRIES_MAX && !failures.contains_key(&source) {
+                make_room(&mut failures, now_ms);
+            }
+            let known = failures.entry(source).or_default();
+            if known.last_ms.saturating_add(MEMORY_MS) < now_ms {
+                known.count = 0;
+            }
+            known.count = known.count.saturating_add(1);
+            known.last_ms = now_ms;
+            if let Some(beyond) = known.count.checked_sub(free + 1) {
+                let doubled = PAUSE_MS.saturating_mul(1 << beyond.min(32));
+                let pause_ms = doubled.min(self.pause_ms_max);
+                known.paused_until_ms = now_ms.saturating_add(pause_ms);
+                longest = longest.max(pause_ms);
+            }
+        }
+        (longest > 0).then(|| Duration::from_millis(longest))
+    }
+
+    /// A proof was right.
+    pub(crate) fn succeeded(&self, address: IpAddr, initiator: &str) {
+        let [(own, _), _] = sources(address, initiator);
+        self.lock().remove(&own);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Source, Failures>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a failure counts for, and how many are free there.
+fn sources(address: IpAddr, initiator: &str) -> [(Source, u32); 2] {
+    let address = network(address);
+    let own = Source {
+        address,
+        initiator: Some(initiator.to_owned()),
+    };
+    let all = Source {
+        address,
+        initiator: None,
+    };
+    [(own, FREE_OF_NAME), (all, FREE_OF_ADDRESS)]
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    const PREFIX: u128 = !0 << 64;
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() & PREFIX).into(),
+    }
+}
+
+/// Forgets what counts no more, or else what is oldest.
+fn make_room(failures: &mut HashMap<Source, Failures>, now_ms: u64) {
+    failures.retain(|_, known| known.last_ms.saturating_add(MEMORY_MS) >= now_ms);
+    if failures.len() < ENTRIES_MAX {
+        return;
+    }
+    let oldest = failures.iter().min_by_key(|(_, known)| known.last_ms);
+    if let Some(oldest) = oldest.map(|(source, _)| source.clone()) {
+        failures.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn pauses_double_up_to_their_limit_and_end() {
+        let attempts = Attempts::new(Duration::from_secs(5));
+        for _ in 0..FREE_OF_NAME {
+            assert_eq!(attempts.failed(address(1), "a", 0), None);
+            assert!(attempts.may_try(address(1), "a", 0));
+        }
+        for seconds in [1, 2, 4, 5, 5] {
+            let pause = attempts.failed(address(1), "a", 0);
+            assert_eq!(pause, Some(Duration::from_secs(seconds)));
+            assert!(!attempts.may_try(address(1), "a", seconds * 1000 - 1));
+            assert!(attempts.may_try(address(1), "a", seconds * 1000));
+        }
+    }
+
+    #[test]
+    fn others_are_not_kept_out_with_a_name() {
+        let attempts = Attempts::new(HOUR);
+        for _ in 0..=FREE_OF_NAME {
+            attempts.failed(address(1), "a", 0);
+        }
+        assert!(!attempts.may_try(address(1), "a", 0));
+        assert!(attempts.may_try(address(2), "a", 0));
+        assert!(attempts.may_try(address(1), "b", 0));
+    }
+
+    #[test]
+    fn an_address_cannot_go_on_under_other_names() {
+        let attempts = Attempts::new(HOUR);
+        for number in 0..=FREE_OF_ADDRESS {
+            attempts.failed(address(1), &number.to_string(), 0);
+        }
+        assert!(!attempts.may_try(address(1), "another", 0));
+        let within = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+        for number in 0..=FREE_OF_ADDRESS {
+            let last = u16::try_from(number).unwrap();
+            attempts.failed(within(last), &number.to_string(), 0);
+        }
+        assert!(!attempts.may_try(within(999), "another", 0));
+    }
+
+    #[test]
+    fn a_good_login_and_time_forget_failures() {
+        let attempts = Attempts::new(HOUR);
+        for _ in 0..FREE_OF_NAME {
+            attempts.failed(address(1), "a", 0);
+        }
+        attempts.succeeded(address(1), "a");
+        assert_eq!(attempts.failed(address(1), "a", 0), None);
+        for _ in 0..FREE_OF_NAME {
+            attempts.failed(address(2), "a", 0);
+        }
+        assert_eq!(attempts.failed(address(2), "a", MEMORY_MS + 1), None);
+    }
+
+    #[test]
+    fn tables_stay_within_their_limit() {
+        let attempts = Attempts::new(HOUR);
+        for number in 0..2 * ENTRIES_MAX {
+            let bytes = u32::try_from(number).unwrap().to_be_bytes();
+            attempts.failed(bytes.into(), "a", number as u64);
+        }
+        assert!(attempts.lock().len() <= ENTRIES_MAX);
+        let last = u32::try_from(2 * ENTRIES_MAX - 1).unwrap().to_be_bytes();
+        assert!(
+            attempts
+                .lock()
+                .contains_key(&sources(last.into(), "a")[0].0)
+        );
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let attempts = Attempts::new(Duration::ZERO);
+        for _ in 0..100 {
+            assert_eq!(attempts.failed(address(1), "a", 0), None);
+        }
+        assert!(attempts.may_try(address(1), "a", 0));
+    }
+}
