@@ -11,6 +11,7 @@ mod fairness;
 mod fujita;
 mod load;
 mod many_volumes;
+mod netlab;
 mod network;
 mod plan;
 mod polling;
@@ -28,8 +29,8 @@ use crate::counts::Counts;
 use crate::workspace;
 use plan::Selection;
 
-const NAMES: &str =
-    "fujita, queue-maps, fairness, clients, polling, many-volumes, changes or adaptive-nagle";
+const NAMES: &str = "fujita, queue-maps, fairness, clients, polling, many-volumes, changes, adaptive-nagle, \
+     adaptive-nagle-model or netlab";
 
 /// `cargo xtask figures`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
@@ -54,6 +55,14 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             size: arguments.number("--size")?.map(u32::try_from).transpose()?,
             study: arguments.flag("--study"),
         },
+        netlab: netlab::Choice {
+            seed: arguments.number("--seed")?,
+            set_ups: arguments
+                .number("--set-ups")?
+                .map(usize::try_from)
+                .transpose()?,
+            part: arguments.value("--part")?,
+        },
         program: PathBuf::new(),
     };
     arguments.finish()?;
@@ -66,6 +75,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("many-volumes") => many_volumes::run,
         Some("changes") => changes::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
+        Some("adaptive-nagle-model") => adaptive_nagle::model::run,
+        Some("netlab") => netlab::run,
         Some(other) => {
             bail!("no figure {other:?}: {NAMES}")
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::netlab::Choice;
 use crate::bench::page;
 use crate::workspace;
 
@@ -23,6 +24,8 @@ pub struct Plan {
     pub spdk: Option<PathBuf>,
     /// Of measurements of transmit policies.
     pub selection: Selection,
+    /// Of set-ups of known truth.
+    pub netlab: Choice,
 }
 
 /// The measurements of transmit policies that are made.
@@ -45,6 +48,7 @@ impl Plan {
             fio: None,
             spdk: None,
             selection: Selection::default(),
+            netlab: self.netlab.clone(),
             ..*self
         }
     }
@@ -67,6 +71,11 @@ impl Plan {
         };
         std::fs::create_dir_all(&folder)?;
         Ok(folder.join(name))
+    }
+
+    /// Where a run was made.
+    pub fn machine(&self) -> Result<String> {
+        page::machine_and_commit()
     }
 
     /// Where and how a run was made.
