@@ -590,7 +590,12 @@ impl<'a> Problem<'a> {
             };
             if SHARED.contains(&unknown.key) {
                 unknown.prior = known.value.ln();
-                unknown.deviation = (known.uncertainty / known.value).clamp(0.02, 1.5);
+                unknown.deviation = if known.identified {
+                    (known.uncertainty / known.value).clamp(0.02, 1.5)
+                } else {
+                    // The other direction left it open.
+                    1.5
+                };
             }
         }
         self.direct.retain(|direct| match direct {

@@ -63,7 +63,11 @@ pub fn verdict(parts: &Parts, size: u64, depth: u16) -> Verdict {
                     elements.push(*element);
                 }
             }
-            Verdict::CannotTell(elements)
+            match elements[..] {
+                // Whether it limits by its latency or its capacity is all that is left open.
+                [element] if element == first.element => Verdict::Limit(first),
+                _ => Verdict::CannotTell(elements),
+            }
         }
     }
 }
