@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use crate::arguments::Arguments;
 use crate::counts::Counts;
 use crate::workspace;
-use plan::Selection;
+use plan::{Selection, SetUps};
 
 const NAMES: &str = "fujita, queue-maps, fairness, clients, polling, many-volumes, changes, adaptive-nagle, \
      adaptive-nagle-model or netlab";
@@ -55,9 +55,9 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             size: arguments.number("--size")?.map(u32::try_from).transpose()?,
             study: arguments.flag("--study"),
         },
-        netlab: netlab::Choice {
+        netlab: SetUps {
             seed: arguments.number("--seed")?,
-            set_ups: arguments
+            count: arguments
                 .number("--set-ups")?
                 .map(usize::try_from)
                 .transpose()?,

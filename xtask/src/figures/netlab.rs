@@ -15,31 +15,12 @@ mod loopback;
 mod rig;
 mod share;
 mod stages;
+mod table;
 mod way;
 
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Plan;
-
-/// The seed of the kept run.
-const SEED: u64 = 15;
-
-/// The seed and parts of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Choice {
-    pub seed: Option<u64>,
-    /// Set-ups of the first part.
-    pub set_ups: Option<usize>,
-    /// This part alone.
-    pub part: Option<String>,
-}
-
-impl Choice {
-    fn seed(&self) -> u64 {
-        self.seed.unwrap_or(SEED)
-    }
-}
 
 type Part = (&'static str, fn(&Plan) -> Result<usize>);
 
@@ -65,50 +46,4 @@ pub fn run(plan: &Plan) -> Result<usize> {
         points += measure(plan)?;
     }
     Ok(points)
-}
-
-/// A bar with the name of what is measured now; lines stand above it.
-fn progress(what: &'static str, count: usize) -> ProgressBar {
-    let bar = ProgressBar::new(count.try_into().unwrap_or(u64::MAX));
-    let style =
-        ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len}, {eta} left; {wide_msg}");
-    bar.set_style(style.expect("the template is one"));
-    bar.set_prefix(what);
-    bar
-}
-
-/// Prints a line where a bar may be.
-fn say(bar: &ProgressBar, line: &str) {
-    if bar.is_hidden() {
-        println!("{line}");
-    } else {
-        bar.println(line);
-    }
-}
-
-/// Median, the value that nine tenths do not exceed, and the largest, of magnitudes.
-fn summary(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
-    let mut all: Vec<f64> = values.into_iter().map(f64::abs).collect();
-    all.sort_by(f64::total_cmp);
-    let last = all.len().checked_sub(1)?;
-    Some([all[last / 2], all[last * 9 / 10], all[last]])
-}
-
-/// The three figures of [`summary`] as cells.
-fn cells(summary: Option<[f64; 3]>) -> String {
-    summary.map_or(" – | – | – |".to_owned(), |all| {
-        all.map(|value| format!(" {value:.1} |")).concat()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_summary_is_of_magnitudes() {
-        assert_eq!(summary([-5.0, 1.0, 2.0]), Some([2.0, 2.0, 5.0]));
-        assert_eq!(summary([]), None);
-        assert_eq!(cells(summary([-5.0, 1.0, 2.0])), " 2.0 | 2.0 | 5.0 |");
-    }
 }

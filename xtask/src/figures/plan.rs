@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::netlab::Choice;
 use crate::bench::page;
 use crate::workspace;
 
@@ -25,7 +24,7 @@ pub struct Plan {
     /// Of measurements of transmit policies.
     pub selection: Selection,
     /// Of set-ups of known truth.
-    pub netlab: Choice,
+    pub netlab: SetUps,
 }
 
 /// The measurements of transmit policies that are made.
@@ -37,6 +36,26 @@ pub struct Selection {
     pub size: Option<u32>,
     /// Tunables, sessions and writes instead of the policies by size.
     pub study: bool,
+}
+
+/// The seed of the kept run of set-ups.
+const SEED: u64 = 15;
+
+/// The set-ups of known truth that are measured.
+#[derive(Debug, Clone, Default)]
+pub struct SetUps {
+    pub seed: Option<u64>,
+    /// How many, where limits are named.
+    pub count: Option<usize>,
+    /// This part alone.
+    pub part: Option<String>,
+}
+
+impl SetUps {
+    /// The one that was asked for, or that of the kept run.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(SEED)
+    }
 }
 
 impl Plan {

@@ -15,7 +15,7 @@ use super::super::Plan;
 use super::super::load::by_turns;
 use super::draw::{Device, Link, Load, Rules, SetUp, between, one_of};
 use super::rig::{Net, Served};
-use super::{progress, say, summary};
+use super::table::{progress, say, summary};
 use crate::bench::point::Protocol;
 use crate::bench::rounds::Figure;
 

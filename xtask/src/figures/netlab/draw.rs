@@ -149,7 +149,7 @@ impl SetUp {
         };
         let half = |random: &mut Random| random.bits().is_multiple_of(2);
         let rate = match kind {
-            Kind::Link => between(random, 20.0, 400.0),
+            Kind::Link => between(random, 50.0, 400.0),
             _ => between(random, 300.0, 1000.0),
         };
         let delayed = match kind {
@@ -203,7 +203,8 @@ impl SetUp {
                 rate: if kind == Kind::Processor { 4000 } else { rate },
                 mtu,
                 burst: one_of(random, &[mtu * 2, 32 << 10, 64 << 10]),
-                queue_ms: one_of(random, &[20, 50, 100]),
+                // All that a probe has under way fits: the model knows no loss.
+                queue_ms: one_of(random, &[400, 800]),
                 delay_us,
                 jitter_us: if half(random) { delay_us / 10 } else { 0 },
             },
@@ -239,7 +240,7 @@ impl SetUp {
                 rate: 1000,
                 mtu: 1500,
                 burst: 64 << 10,
-                queue_ms: 50,
+                queue_ms: 2000,
                 delay_us: 0,
                 jitter_us: 0,
             },

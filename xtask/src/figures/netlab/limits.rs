@@ -12,8 +12,10 @@ use longshore_model::verdict::{Verdict, verdict};
 use super::super::Plan;
 use super::draw::{Device, KINDS, Kind, Link, Load, SetUp};
 use super::rig::{Net, Served};
-use super::{cells, progress, say, summary};
+use super::share::NO_SHARES;
+use super::table::{cells, progress, say, summary};
 use crate::bench::point::Protocol;
+use crate::counts::Skipped;
 
 const SECTION: &str = "netlab, limits";
 
@@ -23,7 +25,7 @@ const COUNT: usize = 102;
 /// How long a probe takes.
 const SECONDS: f64 = 15.0;
 /// The same in a small run.
-const SECONDS_QUICK: f64 = 4.0;
+const SECONDS_QUICK: f64 = 6.0;
 
 /// Errors that are listed, in percent.
 const LARGE: f64 = 10.0;
@@ -53,7 +55,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
     let set_ups: Vec<(Kind, SetUp)> = if plan.quick {
         plain()
     } else {
-        let count = plan.netlab.set_ups.unwrap_or(COUNT);
+        let count = plan.netlab.count.unwrap_or(COUNT);
         let drawn = (0..count).map(|number| SetUp::draw(&mut random, number));
         drawn.collect::<Result<_>>()?
     };
@@ -62,10 +64,15 @@ pub fn run(plan: &Plan) -> Result<usize> {
     let mut rows = Vec::new();
     for (kind, set_up) in set_ups {
         bar.set_message(set_up.to_string());
-        let row = measure(plan, kind, set_up, seconds)?;
-        say(&bar, &row.line());
         bar.inc(1);
-        rows.push(row);
+        match measure(plan, kind, set_up, seconds) {
+            Ok(row) => {
+                say(&bar, &row.line());
+                rows.push(row);
+            }
+            Err(error) if is_no_share(&error) => say(&bar, &format!("left out: {error}")),
+            Err(error) => return Err(error),
+        }
     }
     bar.finish_and_clear();
     if plan.quick {
@@ -85,6 +92,11 @@ pub fn run(plan: &Plan) -> Result<usize> {
     text += &table(&rows);
     plan.publish(SECTION, &text)?;
     Ok(rows.len())
+}
+
+/// Containers may not take processors away from others.
+fn is_no_share(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Skipped(reason)) if reason == NO_SHARES)
 }
 
 fn measure(plan: &Plan, kind: Kind, set_up: SetUp, seconds: f64) -> Result<Row> {

@@ -10,7 +10,7 @@ use super::super::Plan;
 use super::draw::SetUp;
 use super::limits::{both, held};
 use super::rig::{Net, Served};
-use super::{cells, progress, summary};
+use super::table::{cells, progress, summary};
 use crate::bench::point::Protocol;
 
 const SECTION: &str = "netlab, loopback";

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::super::Plan;
 use super::draw::{Device, Link, Load, SetUp, between, one_of};
 use super::rig::{Net, Served};
-use super::{progress, say, summary};
+use super::table::{progress, say, summary};
 use crate::bench::point::Protocol;
 use crate::command::run_checked;
 
