@@ -16,6 +16,7 @@ mod discovery;
 mod load;
 mod pattern;
 mod peer;
+mod probing;
 mod recovery;
 
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         recovery::FACTS,
         ana::FACTS,
         cuts::FACTS,
+        probing::FACTS,
     ];
     let mut trials: Vec<Trial> = absent.iter().map(skipped).collect();
     let part = part();

@@ -73,9 +73,10 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT];
                 with --files, the files that a 4 KiB read passes through
   small-figures every benchmark and figure for a moment, to see that it works
-  figures       fujita, queue-maps, fairness, clients, polling, many-volumes, changes or adaptive-nagle [--update]
-                [--rounds N] [--seconds S] [--quick]
+  figures       fujita, queue-maps, fairness, clients, polling, many-volumes, changes, adaptive-nagle,
+                adaptive-nagle-model or netlab [--update] [--rounds N] [--seconds S] [--quick]
                 [--fio PROGRAM] [--spdk PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]
+                netlab: [--part limits|loopback|advice|stages] [--seed N] [--set-ups N]
 ";
 
 fn main() -> ExitCode {

@@ -18,6 +18,8 @@ const NAMES: &[&str] = &[
     "many-volumes",
     "changes",
     "adaptive-nagle",
+    "adaptive-nagle-model",
+    "netlab",
 ];
 
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
@@ -38,7 +40,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         };
         match made {
             Ok(made) => counts += made,
-            // The figure that needs a network of its own is the last, and the others count all the same.
+            // The figures that need networks of their own are the last, and the others count all the same.
             Err(error) if is_allowed(&error) => {
                 println!("SKIPPED {name}: {error}");
                 counts += Counts::SKIPPED;

@@ -31,6 +31,11 @@ const KEPT: &[(&str, &str)] = &[
     ("transmit policies, mtu-1500", "adaptive-nagle.md"),
     ("transmit policies, mtu-9000", "adaptive-nagle.md"),
     ("tunables of adaptive-nagle, loopback", "adaptive-nagle.md"),
+    ("transmit policies, simulated", "adaptive-nagle.md"),
+    ("netlab, limits", "netlab.md"),
+    ("netlab, loopback", "netlab.md"),
+    ("netlab, advice", "netlab.md"),
+    ("netlab, stages", "netlab.md"),
 ];
 
 impl Plan {

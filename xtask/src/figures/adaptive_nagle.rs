@@ -4,6 +4,7 @@
 //! Five servers run at a time, one for each policy and a second one under Nagle's, all on one processor and asleep but
 //! for the one that has the load. What the two alike differ by is what chance makes of such a comparison.
 
+pub mod model;
 mod setup;
 mod study;
 
@@ -78,12 +79,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
 
 fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
     let network = network(wire)?;
-    let servers = POLICIES
-        .iter()
-        .chain([&POLICIES[NAGLE]])
-        .zip(PORT..)
-        .map(|(policy, port)| server(plan, &network, &[policy], port))
-        .collect::<Result<Vec<_>>>()?;
+    let servers = servers(plan, &network)?;
     let sizes: Vec<u32> = match (plan.selection.size, plan.quick) {
         (Some(size), _) => vec![size],
         (None, true) => vec![512],
@@ -115,6 +111,15 @@ fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
     }
     drop(servers);
     Ok(curves.iter().map(|curve| curve.points.len()).sum())
+}
+
+/// A server for each policy, and the second one under Nagle's algorithm.
+fn servers(plan: &Plan, network: &Network) -> Result<Vec<Server>> {
+    let policies = POLICIES.iter().chain([&POLICIES[NAGLE]]);
+    let ports = policies.zip(PORT..);
+    ports
+        .map(|(policy, port)| server(plan, network, &[policy], port))
+        .collect()
 }
 
 /// All depths of a size, under all policies.

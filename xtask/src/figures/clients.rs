@@ -127,6 +127,7 @@ fn longshore(plan: &Plan, url: &str, size: u32, depth: u32) -> Result<(f64, f64)
         fio: None,
         spdk: None,
         selection: Selection::default(),
+        netlab: plan.netlab.clone(),
         ..*plan
     };
     let report = bench(&plan, url, &words(&options))?;

@@ -11,6 +11,7 @@ mod fairness;
 mod fujita;
 mod load;
 mod many_volumes;
+mod netlab;
 mod network;
 mod plan;
 mod polling;
@@ -26,10 +27,10 @@ use anyhow::{Context, Result, bail};
 use crate::arguments::Arguments;
 use crate::counts::Counts;
 use crate::workspace;
-use plan::Selection;
+use plan::{Selection, SetUps};
 
-const NAMES: &str =
-    "fujita, queue-maps, fairness, clients, polling, many-volumes, changes or adaptive-nagle";
+const NAMES: &str = "fujita, queue-maps, fairness, clients, polling, many-volumes, changes, adaptive-nagle, \
+     adaptive-nagle-model or netlab";
 
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let name = arguments.next_word();
@@ -53,6 +54,14 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             size: arguments.number("--size")?.map(u32::try_from).transpose()?,
             study: arguments.flag("--study"),
         },
+        netlab: SetUps {
+            seed: arguments.number("--seed")?,
+            count: arguments
+                .number("--set-ups")?
+                .map(usize::try_from)
+                .transpose()?,
+            part: arguments.value("--part")?,
+        },
         program: PathBuf::new(),
     };
     arguments.finish()?;
@@ -65,6 +74,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("many-volumes") => many_volumes::run,
         Some("changes") => changes::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
+        Some("adaptive-nagle-model") => adaptive_nagle::model::run,
+        Some("netlab") => netlab::run,
         Some(other) => {
             bail!("no figure {other:?}: {NAMES}")
         }

@@ -37,8 +37,14 @@ pub enum Wire {
 }
 
 /// Namespaces that go away with this value.
-pub struct Network {
+#[derive(Default)]
+pub struct Namespaces {
     names: Vec<String>,
+}
+
+/// Server and client with a wire between them.
+pub struct Network {
+    namespaces: Namespaces,
     wire: Wire,
 }
 
@@ -52,21 +58,42 @@ impl Wire {
     }
 }
 
-impl Network {
-    /// Sets the network up. `name` is that of the run; other runs have others.
-    pub fn new(name: &str, wire: Wire) -> Result<Self> {
+impl Namespaces {
+    /// Makes one more.
+    pub fn add(&mut self, name: String) -> Result<()> {
         if !rustix::process::geteuid().is_root() {
             return Err(Skipped(NO_NAMESPACES.to_owned()).into());
         }
+        if let Err(error) = ip(&format!("netns add {name}")) {
+            // A container's root may be no more than a name.
+            let forbidden = format!("{error:#}").contains("not permitted");
+            return match forbidden {
+                true => Err(Skipped(NO_NAMESPACES.to_owned()).into()),
+                false => Err(error),
+            };
+        }
+        self.names.push(name);
+        Ok(())
+    }
+
+    /// In the order in which they were made.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+}
+
+impl Network {
+    /// Sets the network up. `name` is that of the run; other runs have others.
+    pub fn new(name: &str, wire: Wire) -> Result<Self> {
         let (server, client) = (format!("{name}-s"), format!("{name}-c"));
         let mut network = Self {
-            names: Vec::new(),
+            namespaces: Namespaces::default(),
             wire,
         };
-        network.add(server.clone())?;
+        network.namespaces.add(server.clone())?;
         ip(&format!("-n {server} link set lo up"))?;
         if let Wire::Veth(mtu) = wire {
-            network.add(client.clone())?;
+            network.namespaces.add(client.clone())?;
             // Both ends come up in their namespaces: their names never appear beside the machine's own.
             ip(&format!(
                 "-n {server} link add veth0 mtu {mtu} type veth peer name veth0 mtu {mtu} netns {client}"
@@ -86,19 +113,6 @@ impl Network {
         Ok(network)
     }
 
-    fn add(&mut self, name: String) -> Result<()> {
-        if let Err(error) = ip(&format!("netns add {name}")) {
-            // A container's root may be no more than a name.
-            let forbidden = format!("{error:#}").contains("not permitted");
-            return match forbidden {
-                true => Err(Skipped(NO_NAMESPACES.to_owned()).into()),
-                false => Err(error),
-            };
-        }
-        self.names.push(name);
-        Ok(())
-    }
-
     /// Where the server listens.
     pub fn server(&self) -> IpAddr {
         match self.wire {
@@ -109,17 +123,18 @@ impl Network {
 
     /// What runs a program on the server's side.
     pub fn on_server(&self) -> Vec<String> {
-        inside(&self.names[0])
+        inside(&self.namespaces.names[0])
     }
 
     /// What runs a program on the client's side.
     pub fn on_client(&self) -> Vec<String> {
-        inside(self.names.last().expect("there is at least one"))
+        let last = self.namespaces.names.last();
+        inside(last.expect("there is at least one"))
     }
 
     /// Sets net.ipv4.tcp_autocorking of server and client.
     pub fn set_autocorking(&self, on: [bool; 2]) -> Result<()> {
-        for (name, on) in self.names.iter().zip(on) {
+        for (name, on) in self.namespaces.names.iter().zip(on) {
             let value = u8::from(on);
             run(&format!(
                 "ip netns exec {name} sysctl -q -w net.ipv4.tcp_autocorking={value}"
@@ -129,7 +144,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.names {
             if let Err(error) = ip(&format!("netns delete {name}")) {
@@ -142,7 +157,8 @@ impl Drop for Network {
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-fn inside(namespace: &str) -> Vec<String> {
+/// What runs a program in a namespace.
+pub fn inside(namespace: &str) -> Vec<String> {
     ["ip", "netns", "exec", namespace]
         .map(str::to_owned)
         .to_vec()
@@ -152,7 +168,8 @@ fn ip(arguments: &str) -> Result<()> {
     run(&format!("ip {arguments}"))
 }
 
-fn run(line: &str) -> Result<()> {
+/// Runs a line without quotes.
+pub fn run(line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().context("a program")?);
     run_checked(command.args(words), Duration::from_secs(10))

@@ -23,6 +23,8 @@ pub struct Plan {
     pub spdk: Option<PathBuf>,
     /// Of measurements of transmit policies.
     pub selection: Selection,
+    /// Of set-ups of known truth.
+    pub netlab: SetUps,
 }
 
 /// The measurements of transmit policies that are made.
@@ -36,6 +38,26 @@ pub struct Selection {
     pub study: bool,
 }
 
+/// The seed of the kept run of set-ups.
+const SEED: u64 = 15;
+
+/// The set-ups of known truth that are measured.
+#[derive(Debug, Clone, Default)]
+pub struct SetUps {
+    pub seed: Option<u64>,
+    /// How many, where limits are named.
+    pub count: Option<usize>,
+    /// This part alone.
+    pub part: Option<String>,
+}
+
+impl SetUps {
+    /// The one that was asked for, or that of the kept run.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(SEED)
+    }
+}
+
 impl Plan {
     /// The same with runs of so many seconds at least: shorter ones see too few of the slow operations.
     pub fn lasting(&self, seconds: f64) -> Self {
@@ -45,6 +67,7 @@ impl Plan {
             fio: None,
             spdk: None,
             selection: Selection::default(),
+            netlab: self.netlab.clone(),
             ..*self
         }
     }
@@ -67,6 +90,11 @@ impl Plan {
         };
         std::fs::create_dir_all(&folder)?;
         Ok(folder.join(name))
+    }
+
+    /// Where a run was made.
+    pub fn machine(&self) -> Result<String> {
+        page::machine_and_commit()
     }
 
     /// Where and how a run was made.

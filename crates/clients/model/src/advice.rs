@@ -5,49 +5,28 @@
 //! where nine tenths of these draws gain more than the *threshold*: the spread of the measurements, and the error of the
 //! model at points that it was not fitted to. Where none does, there is a *ceiling* to name instead.
 
-use serde::{Deserialize, Serialize};
+mod change;
+mod host;
+mod protocol;
+mod terms;
+mod workload;
+
+use serde::Serialize;
 
 use crate::bounds::{limits, peak};
 use crate::identify::{self, FitError};
 use crate::operation::Operation;
-use crate::parameter::{Choice, Key, Parts, Quantity, Source};
-use crate::pipeline::depths;
+use crate::parameter::{Key, Parts, Source};
 use crate::prediction::{Estimate, differences};
-use crate::probe::{Direction, Make, Pattern, PointFacts, Probe, Way};
+use crate::probe::{Direction, Pattern, PointFacts, Probe};
+use crate::simulation::{Length, simulate};
+use crate::units::Unit;
 use crate::verdict::{Verdict, verdict};
+pub use change::{Beside, Gains, Goal, Place};
+use change::{Case, Change, POLLED_US, float};
 
 /// Rises when a field goes away or changes its meaning.
 pub const ADVICE_VERSION: u32 = 1;
-
-/// What is to be faster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Goal {
-    pub direction: Direction,
-    pub size_bytes: u64,
-    pub depth: u16,
-}
-
-/// Who makes a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    Server,
-    Initiator,
-    Host,
-    Workload,
-}
-
-impl Place {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Initiator => "initiator",
-            Self::Host => "host",
-            Self::Workload => "workload",
-        }
-    }
-}
 
 /// A change that is worth something.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,7 +38,8 @@ pub struct Item {
     pub how: Vec<String>,
     /// The parts with their new values.
     pub changes: Vec<(String, String)>,
-    /// Of operations a second.
+    pub gains: Gains,
+    /// Of operations or bytes a second.
     pub gain_percent: Estimate,
     pub cost: &'static str,
     pub risk: &'static str,
@@ -90,23 +70,12 @@ pub struct Advice {
     pub ceiling: Ceiling,
 }
 
-/// A row of the table: a change that makes sense, before it is known what it gains.
-struct Change {
-    id: &'static str,
-    place: Place,
-    what: String,
-    how: Vec<String>,
-    after: Parts,
-    changes: Vec<(String, String)>,
-    /// Depth at which it works.
-    depth: u16,
-    cost: &'static str,
-    risk: &'static str,
-    check: &'static str,
-}
-
 /// The least threshold, in percent.
 const THRESHOLD_MIN: f64 = 2.0;
+
+/// Set-ups that are simulated where formulas do not do, and operations of each.
+const SIMULATED: usize = 10;
+const OPERATIONS: u64 = 1500;
 
 /// A goal for a probe without one: small reads at some depth, or else large writes by themselves.
 #[must_use]
@@ -121,6 +90,8 @@ pub fn usual_goal(probe: &Probe, direction: Option<Direction>) -> Goal {
         direction,
         size_bytes: block.max(size),
         depth,
+        in_order: false,
+        beside: None,
     }
 }
 
@@ -131,14 +102,14 @@ pub fn usual_goal(probe: &Probe, direction: Option<Direction>) -> Goal {
 pub fn advise(probe: &Probe, goal: &Goal) -> Result<Advice, FitError> {
     let before = identify::parts(probe, goal.direction)?.parts;
     let threshold_percent = threshold(probe, goal);
-    let size = goal.size_bytes;
+    let case = Case {
+        probe,
+        parts: &before,
+        goal,
+    };
     let mut items = Vec::new();
-    for change in changes(probe, &before, goal)? {
-        let gain_percent = if change.depth == goal.depth {
-            differences(&before, &change.after, &[size], &[goal.depth])[0].iops_percent
-        } else {
-            deeper(&before, size, goal.depth, change.depth)
-        };
+    for change in changes(&case)? {
+        let gain_percent = gain(&before, &change, goal)?;
         // What is no number is no certain gain either.
         let is_certain = gain_percent.low > 0.0 && gain_percent.value >= threshold_percent;
         if !is_certain {
@@ -150,6 +121,7 @@ pub fn advise(probe: &Probe, goal: &Goal) -> Result<Advice, FitError> {
             what: change.what,
             how: change.how,
             changes: change.changes,
+            gains: change.gains,
             gain_percent,
             cost: change.cost,
             risk: change.risk,
@@ -157,7 +129,7 @@ pub fn advise(probe: &Probe, goal: &Goal) -> Result<Advice, FitError> {
         });
     }
     items.sort_by(|a, b| b.gain_percent.value.total_cmp(&a.gain_percent.value));
-    let iops = iops(&before, size, goal.depth);
+    let iops = iops(&before, goal.size_bytes, goal.depth);
     Ok(Advice {
         version: ADVICE_VERSION,
         goal: *goal,
@@ -193,15 +165,58 @@ fn iops(parts: &Parts, size: u64, depth: u16) -> f64 {
     crate::bounds::amva(&operation, under_way, parts.get(Key::Variation).powi(2))
 }
 
-/// What a larger depth gains.
-fn deeper(parts: &Parts, size: u64, from: u16, to: u16) -> Estimate {
-    let gain = |parts: &Parts| 100.0 * (iops(parts, size, to) / iops(parts, size, from) - 1.0);
-    let mut all: Vec<f64> = parts.samples(64).iter().map(gain).collect();
+/// All changes that make sense for a set-up.
+fn changes(case: &Case<'_>) -> Result<Vec<Change>, FitError> {
+    let mut all = protocol::changes(case)?;
+    all.extend(host::changes(case)?);
+    all.extend(workload::changes(case)?);
+    Ok(all)
+}
+
+/// What a change gains.
+fn gain(before: &Parts, change: &Change, goal: &Goal) -> Result<Estimate, FitError> {
+    let (size, depth) = (goal.size_bytes, goal.depth);
+    if change.is_simulated {
+        let before = workload::with_beside(before, goal.beside)?;
+        let after = workload::with_beside(&change.after, goal.beside)?;
+        let length = |seed| Length {
+            operations: OPERATIONS,
+            seed,
+        };
+        let one = |seed, before: &Parts, after: &Parts| {
+            let iops = |parts| simulate(parts, size, depth, length(seed)).iops;
+            100.0 * (iops(after) / iops(before) - 1.0)
+        };
+        let pairs = before.samples(SIMULATED).into_iter();
+        let pairs = pairs.zip(after.samples(SIMULATED)).zip(2..);
+        let all = pairs.map(|((before, after), seed)| one(seed, &before, &after));
+        return Ok(around(one(1, &before, &after), all.collect()));
+    }
+    if (change.size_bytes, change.depth) == (size, depth) {
+        return Ok(differences(before, &change.after, &[size], &[depth])[0].iops_percent);
+    }
+    let weight = match change.gains {
+        Gains::Operations => 1.0,
+        Gains::Bytes => float(change.size_bytes) / float(size),
+    };
+    let one = |before: &Parts, after: &Parts| {
+        let to = iops(after, change.size_bytes, change.depth) * weight;
+        100.0 * (to / iops(before, size, depth) - 1.0)
+    };
+    let pairs = before.samples(64).into_iter().zip(change.after.samples(64));
+    let all = pairs.map(|(before, after)| one(&before, &after));
+    Ok(around(one(before, &change.after), all.collect()))
+}
+
+/// Nine tenths of what was drawn, and the value.
+fn around(value: f64, mut all: Vec<f64>) -> Estimate {
+    all.push(value);
     all.sort_by(f64::total_cmp);
+    let tail = all.len() / 20;
     Estimate {
-        value: gain(parts),
-        low: all[3],
-        high: all[60],
+        value,
+        low: all[tail],
+        high: all[all.len() - 1 - tail],
     }
 }
 
@@ -223,291 +238,6 @@ fn ceiling(parts: &Parts, goal: &Goal, iops: f64) -> Ceiling {
         iops: allowed,
         reached_percent: 100.0 * iops / allowed,
     }
-}
-
-/// The set-up with other values. Those values are exact, since they are what is to be done.
-fn with(parts: &Parts, values: &[(Key, f64)]) -> Result<(Parts, Vec<(String, String)>), FitError> {
-    let mut after = parts.clone();
-    let mut named = Vec::new();
-    for (key, value) in values {
-        let definition = key.definition();
-        let quantity = Quantity {
-            value: *value,
-            uncertainty: 0.0,
-            source: Source::Given("advice".to_owned()),
-        };
-        after.set(*key, quantity)?;
-        named.push((
-            definition.name.to_owned(),
-            definition.unit.show(*value).to_string(),
-        ));
-    }
-    Ok((after, named))
-}
-
-/// How a key of iSCSI is set on a server.
-fn iscsi_key(make: Make, key: &str, value: u64) -> Vec<String> {
-    let dashed = match key {
-        "MaxOutstandingR2T" => "max-outstanding-r2t",
-        "FirstBurstLength" => "first-burst-length",
-        _ => "max-burst-length",
-    };
-    let server = match make {
-        Make::Longshore => format!("server: {dashed} = {value} in [iscsi]"),
-        Make::Lio => format!("server: targetcli /iscsi/IQN/tpg1 set parameter {key}={value}"),
-        Make::Tgt => {
-            format!(
-                "server: tgtadm --lld iscsi --op update --mode target --tid N --name {key} --value {value}"
-            )
-        }
-        Make::Scst => format!("server: {key} {value} in scst.conf, attribute of the target"),
-        Make::Spdk if key == "MaxOutstandingR2T" => {
-            format!("server: iscsi_set_options --max-r2t-per-connection {value}")
-        }
-        Make::Spdk if key == "FirstBurstLength" => {
-            format!("server: iscsi_set_options --first-burst-length {value}")
-        }
-        Make::Spdk => format!("server: {key} of {value}, where the build allows it"),
-        Make::Nvmet | Make::Unknown => format!("server: {key} of {value}"),
-    };
-    let mut how = vec![
-        server,
-        format!("initiator: open-iscsi node.session.iscsi.{key} = {value}"),
-    ];
-    if key == "MaxOutstandingR2T" {
-        how.push(
-            "initiator: libiscsi (QEMU) offers 1 whatever is set, so it gains nothing".to_owned(),
-        );
-    }
-    how
-}
-
-const LOGIN: &str = "log in again; longshore info shows what was negotiated";
-
-/// All changes that make sense for a set-up.
-#[allow(clippy::too_many_lines)] // A table.
-fn changes(probe: &Probe, parts: &Parts, goal: &Goal) -> Result<Vec<Change>, FitError> {
-    let mut all = Vec::new();
-    let make = probe.subject.make;
-    let size = float(goal.size_bytes);
-    let depth = goal.depth;
-    let operation = Operation::new(parts, size, f64::from(depth));
-    let is_write = goal.direction == Direction::Write;
-    let is_iscsi = probe.subject.way == Way::Iscsi;
-    let is_remote = probe.network.is_some();
-    if is_write && is_iscsi {
-        let outstanding = parts.get(Key::MaxOutstandingR2t);
-        let enough = operation
-            .enough_r2ts
-            .unwrap_or(0)
-            .min(operation.r2ts)
-            .min(64);
-        let enough = u32::try_from(enough).unwrap_or(64);
-        if f64::from(enough) > outstanding {
-            let (after, changes) = with(parts, &[(Key::MaxOutstandingR2t, enough.into())])?;
-            all.push(Change {
-                id: "outstanding-r2ts",
-                place: Place::Server,
-                what: format!("let {enough} R2Ts of a write be outstanding, not {outstanding:.0}"),
-                how: iscsi_key(make, "MaxOutstandingR2T", enough.into()),
-                after,
-                changes,
-                depth,
-                cost: "buffers for as many bursts of each write",
-                risk: "none known; old initiators offer 1 and stay there",
-                check: LOGIN,
-            });
-        }
-        let unsolicited = parts.get(Key::FirstBurst);
-        if operation.r2ts > 0 && size <= f64::from(16_777_215_u32) && unsolicited < size {
-            let burst = parts.get(Key::MaxBurst).max(size);
-            let (mut after, mut changes) =
-                with(parts, &[(Key::FirstBurst, size), (Key::MaxBurst, burst)])?;
-            after.choose(Choice::InitialR2t, "no")?;
-            changes.push(("initial-r2t".to_owned(), "no".to_owned()));
-            let mut how = iscsi_key(make, "FirstBurstLength", goal.size_bytes);
-            if burst > parts.get(Key::MaxBurst) {
-                how.extend(iscsi_key(make, "MaxBurstLength", goal.size_bytes));
-            }
-            how.push("both: InitialR2T = No, ImmediateData = Yes".to_owned());
-            all.push(Change {
-                id: "first-burst",
-                place: Place::Server,
-                what: "send the data of such a write without being asked".to_owned(),
-                how,
-                after,
-                changes,
-                depth,
-                cost: "the server takes so much of every write before it has room for it",
-                risk: "with many initiators, memory of the server; it then stops reading",
-                check: LOGIN,
-            });
-        }
-        let burst = parts.get(Key::MaxBurst);
-        if operation.r2ts > 1 && burst < size {
-            let bytes = goal.size_bytes.min(16_777_215);
-            let (after, changes) = with(parts, &[(Key::MaxBurst, float(bytes))])?;
-            all.push(Change {
-                id: "max-burst",
-                place: Place::Server,
-                what: "ask for all data of such a write at once".to_owned(),
-                how: iscsi_key(make, "MaxBurstLength", bytes),
-                after,
-                changes,
-                depth,
-                cost: "a buffer of that size for each write under way",
-                risk: "one write keeps the link for longer, so that others wait",
-                check: LOGIN,
-            });
-        }
-    }
-    if is_write && !is_iscsi && operation.r2ts > 0 && size <= 262_144.0 {
-        // The unit of IOCCSZ.
-        let bytes = goal.size_bytes.next_multiple_of(16);
-        let (after, changes) = with(parts, &[(Key::InCapsule, float(bytes))])?;
-        all.push(Change {
-            id: "in-capsule-data",
-            place: Place::Server,
-            what: "take the data of such a write in the capsule of its command".to_owned(),
-            how: vec![match make {
-                Make::Longshore => format!("server: in-capsule-data = {bytes} in [limits]"),
-                Make::Nvmet => format!("server: echo {bytes} > ports/N/param_inline_data_size (at most 16384 in older kernels)"),
-                Make::Spdk => format!("server: nvmf_create_transport -t TCP --in-capsule-data-size {bytes}"),
-                _ => format!("server: IOCCSZ for {bytes} bytes of data in a capsule"),
-            }],
-            after,
-            changes,
-            depth,
-            cost: "so much memory for each entry of each queue",
-            risk: "hosts have limits of their own and may go on to wait for an R2T",
-            check: "connect again; longshore info shows the in-capsule data",
-        });
-    }
-    if is_remote && parts.get(Key::Mtu) <= 1500.0 {
-        let (after, changes) = with(parts, &[(Key::Mtu, 9000.0)])?;
-        all.push(Change {
-            id: "jumbo-frames",
-            place: Place::Host,
-            what: "use packets of 9000 bytes on the whole way".to_owned(),
-            how: vec!["both hosts and every switch: ip link set dev DEVICE mtu 9000".to_owned()],
-            after,
-            changes,
-            depth,
-            cost: "all machines of the network segment change",
-            risk: "a switch with a smaller MTU drops packets in silence: connections hang",
-            check: "ping -M do -s 8972 SERVER",
-        });
-    }
-    if is_remote {
-        wake_ups(&mut all, probe, parts, depth)?;
-    }
-    let connections = parts.get(Key::Connections);
-    let cores = probe.server.as_ref().map_or(0, |server| server.cores);
-    if is_remote && cores > 1 && probe.client.cpus > 1 {
-        let more = f64::from(cores.min(probe.client.cpus));
-        if more > connections {
-            let (after, changes) = with(parts, &[(Key::Connections, more)])?;
-            let how = if is_iscsi {
-                format!(
-                    "initiator: open-iscsi node.session.nr_sessions = {more:.0}, with multipath"
-                )
-            } else {
-                format!("initiator: nvme connect --nr-io-queues={more:.0}")
-            };
-            all.push(Change {
-                id: "more-connections",
-                place: Place::Initiator,
-                what: format!("use {more:.0} connections, each with {depth} operations under way"),
-                how: vec![how],
-                after,
-                changes,
-                depth,
-                cost: "memory of the queues; a device for each path with iSCSI",
-                risk: "operations on different connections may pass each other",
-                check: "longshore session list on the server",
-            });
-        }
-    }
-    if let Some(knee) = depths(parts, goal.size_bytes).get(1).copied() {
-        let to = knee.min(256);
-        if to > depth {
-            all.push(Change {
-                id: "depth",
-                place: Place::Workload,
-                what: format!("keep {to} operations under way, not {depth}"),
-                how: vec![
-                    "application: asynchronous I/O or more threads; fio --iodepth".to_owned(),
-                ],
-                after: parts.clone(),
-                changes: vec![("depth".to_owned(), to.to_string())],
-                depth: to,
-                cost: "each operation waits for others, so single ones take longer",
-                risk: "none, if the application has so much to do at once",
-                check: "longshore bench with that --iodepth",
-            });
-        }
-    }
-    Ok(all)
-}
-
-/// What is left of a wake-up where a thread polls, in microseconds.
-const POLLED_US: f64 = 1.0;
-
-fn wake_ups(
-    all: &mut Vec<Change>,
-    probe: &Probe,
-    parts: &Parts,
-    depth: u16,
-) -> Result<(), FitError> {
-    // Polling needs a processor for each end; two ends on one machine share it.
-    let is_loopback = probe
-        .subject
-        .portal
-        .as_deref()
-        .is_some_and(|portal| portal.starts_with("127.") || portal.starts_with("[::1]"));
-    if parts.get(Key::ServerWakeUp) > 2.0 * POLLED_US && !is_loopback {
-        let (after, changes) = with(parts, &[(Key::ServerWakeUp, POLLED_US)])?;
-        let how = match probe.subject.make {
-            Make::Longshore => "server: spin = 200 in [engine]",
-            Make::Spdk => "server: it polls already; give its reactor a core of its own",
-            Make::Lio | Make::Scst | Make::Nvmet => {
-                "server: sysctl net.core.busy_read=50; cpupower idle-set -D 10"
-            }
-            Make::Tgt | Make::Unknown => "server: cpupower idle-set -D 10",
-        };
-        all.push(Change {
-            id: "server-polls",
-            place: Place::Server,
-            what: "let the server poll before it sleeps".to_owned(),
-            how: vec![how.to_owned()],
-            after,
-            changes,
-            depth,
-            cost: "a core is busy while there is a load",
-            risk: "other programs on that core get less of it",
-            check: "longshore probe: the round trip every 2 ms gets shorter",
-        });
-    }
-    if parts.get(Key::ClientWakeUp) > 2.0 * POLLED_US && !is_loopback {
-        let (after, changes) = with(parts, &[(Key::ClientWakeUp, POLLED_US)])?;
-        all.push(Change {
-            id: "client-polls",
-            place: Place::Host,
-            what: "let the client poll for answers".to_owned(),
-            how: vec![
-                "client: sysctl net.core.busy_read=50 net.core.busy_poll=50; cpupower idle-set -D 10"
-                    .to_owned(),
-                "NVMe: nvme connect --nr-poll-queues=N, with io_uring and fio --hipri".to_owned(),
-            ],
-            after,
-            changes,
-            depth,
-            cost: "a core is busy while there is a load",
-            risk: "other programs on that core get less of it",
-            check: "longshore probe: the round trip every 2 ms gets shorter",
-        });
-    }
-    Ok(())
 }
 
 /// What a change has achieved.
@@ -536,15 +266,18 @@ pub fn check(before: &Probe, after: &Probe, goal: &Goal) -> Result<Vec<Checked>,
     let checked = advice.items.into_iter().map(|item| {
         let deeper = item.changes.iter().find(|(name, _)| name == "depth");
         let deeper = deeper.and_then(|(_, depth)| depth.parse::<u16>().ok());
+        let larger = item.changes.iter().find(|(name, _)| name == "size");
+        let larger = larger.and_then(|(_, size)| Unit::Size.parse(size).ok());
         let to = Goal {
             depth: deeper.unwrap_or(goal.depth),
+            size_bytes: larger.map_or(goal.size_bytes, crate::parameter::as_bytes),
             ..*goal
         };
-        let (is_followed, achieved_percent) = if deeper.is_some() {
-            let achieved = achieved(before, goal, after, &to);
+        let (is_followed, achieved_percent) = if to != *goal {
+            let achieved = achieved(before, goal, after, &to, item.gains);
             (achieved.is_some(), achieved)
         } else if follows(&parts_after, &item.changes) {
-            (true, achieved(before, goal, after, &to))
+            (true, achieved(before, goal, after, &to, item.gains))
         } else {
             (false, None)
         };
@@ -579,6 +312,8 @@ fn follows(parts: &Parts, changes: &[(String, String)]) -> bool {
                 let (has, wants) = (parts.get(key), wanted.get(key));
                 if name.ends_with("wake-up") {
                     has < 5.0 * POLLED_US
+                } else if matches!(key.definition().unit, Unit::Time | Unit::Cost) {
+                    has <= wants * 1.1
                 } else {
                     has >= wants * 0.99
                 }
@@ -590,7 +325,7 @@ fn follows(parts: &Parts, changes: &[(String, String)]) -> bool {
 }
 
 /// What measurements of the same load, or of the deeper one, differ by.
-fn achieved(before: &Probe, goal: &Goal, after: &Probe, to: &Goal) -> Option<f64> {
+fn achieved(before: &Probe, goal: &Goal, after: &Probe, to: &Goal, gains: Gains) -> Option<f64> {
     let of = |probe: &Probe, goal: &Goal| {
         let mut points = probe.points.iter();
         let is_it = |point: &&PointFacts| {
@@ -599,18 +334,17 @@ fn achieved(before: &Probe, goal: &Goal, after: &Probe, to: &Goal) -> Option<f64
         };
         points.find(is_it).map(|point| point.iops.value)
     };
-    Some(100.0 * (of(after, to)? / of(before, goal)? - 1.0))
-}
-
-#[allow(clippy::cast_precision_loss)] // Sizes of operations.
-fn float(bytes: u64) -> f64 {
-    bytes as f64
+    let weight = match gains {
+        Gains::Operations => 1.0,
+        Gains::Bytes => float(to.size_bytes) / float(goal.size_bytes),
+    };
+    Some(100.0 * (weight * of(after, to)? / of(before, goal)? - 1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::{Fitted, NetworkFacts, Parameter, SourceKind, Subject};
+    use crate::probe::{Fitted, Make, NetworkFacts, Parameter, SourceKind, Subject};
     use crate::spread::{Distribution, Spread};
 
     /// A fitted probe with these parts; their uncertainty is a hundredth of them.
@@ -672,6 +406,8 @@ mod tests {
             direction,
             size_bytes,
             depth,
+            in_order: false,
+            beside: None,
         }
     }
 
@@ -757,5 +493,204 @@ mod tests {
             (achieved - followed.predicted_percent.value).abs() < 0.5,
             "{followed:?}"
         );
+    }
+
+    fn ids(probe: &Probe, goal: &Goal) -> Vec<&'static str> {
+        let advice = advise(probe, goal).unwrap();
+        advice.items.iter().map(|item| item.id).collect()
+    }
+
+    /// A near network, where settings of hosts count.
+    const NEAR: [(&str, f64); 7] = [
+        ("one-way-latency", 60.0),
+        ("rate", 1.2e9),
+        ("server-cpu-per-op", 10.0),
+        ("client-cpu-per-op", 5.0),
+        ("server-cpu-per-byte", 4e-4),
+        ("client-cpu-per-byte", 2e-4),
+        ("storage-access-time", 1.0),
+    ];
+
+    fn with_settings(mut probe: Probe, client: &[(&str, &str)], server: &[(&str, &str)]) -> Probe {
+        let owned = |all: &[(&str, &str)]| {
+            let pairs = all.iter();
+            pairs
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        probe.client.settings = owned(client);
+        probe.server.get_or_insert_default().settings = owned(server);
+        probe
+    }
+
+    #[test]
+    fn interrupts_that_are_held_back_are_advised_against_where_latency_limits() {
+        let held = [("rx-usecs", "50")];
+        let slow = with_settings(probe(&NEAR, &[]), &held, &held);
+        let one = goal(Direction::Read, 4096, 1);
+        let advice = advise(&slow, &one).unwrap();
+        let item = advice
+            .items
+            .iter()
+            .find(|it| it.id == "interrupt-moderation");
+        let item = item.unwrap_or_else(|| panic!("{advice:?}"));
+        assert!(
+            item.how.iter().any(|how| how.contains("ethtool -C")),
+            "{item:?}"
+        );
+        // Of some 140 µs, 96 go away at most: the way is not shorter than a fifth of itself.
+        assert!((80.0..350.0).contains(&item.gain_percent.value), "{item:?}");
+        // Where the server's processor is the limit it changes nothing, nor where cards interrupt at once.
+        let many = goal(Direction::Read, 4096, 128);
+        assert!(!ids(&slow, &many).contains(&"interrupt-moderation"));
+        let at_once = with_settings(probe(&NEAR, &[]), &[("rx-usecs", "0")], &[]);
+        assert!(!ids(&at_once, &one).contains(&"interrupt-moderation"));
+    }
+
+    #[test]
+    fn autocorking_is_advised_against_where_the_sender_of_data_holds_packets_back() {
+        let corked = [("net.ipv4.tcp_autocorking", "1"), ("tx-usecs", "100")];
+        let of_server = with_settings(probe(&NEAR, &[]), &[], &corked);
+        assert!(ids(&of_server, &goal(Direction::Read, 4096, 2)).contains(&"autocorking"));
+        // A single operation has no earlier packet; writes are sent by the client.
+        assert!(!ids(&of_server, &goal(Direction::Read, 4096, 1)).contains(&"autocorking"));
+        assert!(!ids(&of_server, &goal(Direction::Write, 4096, 2)).contains(&"autocorking"));
+        let of_client = with_settings(probe(&NEAR, &[]), &corked, &[]);
+        assert!(ids(&of_client, &goal(Direction::Write, 4096, 2)).contains(&"autocorking"));
+        let off = [("net.ipv4.tcp_autocorking", "0"), ("tx-usecs", "100")];
+        let off = with_settings(probe(&NEAR, &[]), &[], &off);
+        assert!(!ids(&off, &goal(Direction::Read, 4096, 2)).contains(&"autocorking"));
+    }
+
+    #[test]
+    fn more_memory_of_tcp_is_advised_to_the_side_that_held_data_back() {
+        let large = goal(Direction::Write, 1 << 20, 4);
+        let held_back = |rwnd, sndbuf| {
+            let mut probe = probe(&[("one-way-latency", 2000.0), ("rate", 50e6)], &[]);
+            probe.points.push(PointFacts {
+                direction: Direction::Write,
+                tcp: Some(crate::probe::TcpFacts {
+                    busy_us: Some(1000),
+                    rwnd_limited_us: Some(rwnd),
+                    sndbuf_limited_us: Some(sndbuf),
+                    ..crate::probe::TcpFacts::default()
+                }),
+                ..PointFacts::default()
+            });
+            let advice = advise(&probe, &large).unwrap();
+            let item = advice.items.into_iter().find(|it| it.id == "tcp-memory");
+            item.map(|item| item.how[0].clone())
+        };
+        assert!(
+            held_back(500, 0)
+                .unwrap()
+                .starts_with("server: sysctl net.ipv4.tcp_rmem")
+        );
+        assert!(
+            held_back(0, 500)
+                .unwrap()
+                .starts_with("client: sysctl net.ipv4.tcp_wmem")
+        );
+        assert_eq!(held_back(50, 50), None);
+    }
+
+    #[test]
+    fn digests_are_advised_against_where_processors_limit_and_they_were_negotiated() {
+        let digests = [("DataDigest", "CRC32C"), ("HeaderDigest", "CRC32C")];
+        let busy = goal(Direction::Read, 256 << 10, 16);
+        let mut fast = NEAR;
+        fast[1].1 = 1.2e10;
+        assert!(ids(&probe(&fast, &digests), &busy).contains(&"digests-off"));
+        assert!(!ids(&probe(&fast, &[]), &busy).contains(&"digests-off"));
+        // On a slow link nobody waits for them.
+        assert!(!ids(&probe(&LINK, &digests), &busy).contains(&"digests-off"));
+    }
+
+    #[test]
+    fn a_processor_of_its_own_is_advised_where_the_server_has_to_share_and_is_the_limit() {
+        let mut parts = NEAR.to_vec();
+        parts.push(("server-share", 0.4));
+        let many = goal(Direction::Read, 4096, 64);
+        let advice = advise(&probe(&parts, &[]), &many).unwrap();
+        let item = advice.items.iter().find(|it| it.id == "own-processor");
+        let item = item.unwrap_or_else(|| panic!("{advice:?}"));
+        assert!((50.0..160.0).contains(&item.gain_percent.value), "{item:?}");
+        assert!(!ids(&probe(&NEAR, &[]), &many).contains(&"own-processor"));
+    }
+
+    #[test]
+    fn larger_blocks_are_advised_for_data_in_order_and_not_on_a_full_link() {
+        let small = Goal {
+            in_order: true,
+            ..goal(Direction::Read, 4096, 1)
+        };
+        let advice = advise(&probe(&LINK, &[]), &small).unwrap();
+        let item = advice.items.iter().find(|it| it.id == "block-size");
+        let item = item.unwrap_or_else(|| panic!("{advice:?}"));
+        assert_eq!(item.gains, Gains::Bytes);
+        assert!(item.gain_percent.value > 300.0, "{item:?}");
+        let full = Goal {
+            size_bytes: 32 << 10,
+            depth: 256,
+            ..small
+        };
+        assert!(!ids(&probe(&LINK, &[]), &full).contains(&"block-size"));
+        let random = Goal {
+            in_order: false,
+            ..small
+        };
+        assert!(!ids(&probe(&LINK, &[]), &random).contains(&"block-size"));
+    }
+
+    #[test]
+    fn queues_apart_are_advised_to_small_reads_beside_large_writes() {
+        let parts = [
+            ("one-way-latency", 50.0),
+            ("rate", 1.25e8),
+            ("server-cpu-per-op", 10.0),
+            ("client-cpu-per-op", 5.0),
+        ];
+        let beside = |size_bytes, depth| Goal {
+            beside: Some(Beside {
+                direction: Direction::Write,
+                size_bytes,
+                depth,
+            }),
+            ..goal(Direction::Read, 4096, 4)
+        };
+        let large = advise(&probe(&parts, &[]), &beside(1 << 20, 8)).unwrap();
+        let item = large.items.iter().find(|it| it.id == "queue-maps");
+        assert!(item.is_some(), "{large:?}");
+        let alone = goal(Direction::Read, 4096, 4);
+        assert!(!ids(&probe(&parts, &[]), &alone).contains(&"queue-maps"));
+    }
+
+    #[test]
+    fn each_make_has_its_own_terms() {
+        for (make, word) in [
+            (Make::Longshore, "[iscsi]"),
+            (Make::Lio, "targetcli"),
+            (Make::Tgt, "tgtadm"),
+            (Make::Scst, "scst.conf"),
+            (Make::Spdk, "iscsi_set_options"),
+        ] {
+            let mut probe = probe(&LINK, &R2TS);
+            probe.subject.make = make;
+            let advice = advise(&probe, &goal(Direction::Write, 2 << 20, 1)).unwrap();
+            let item = advice.items.iter().find(|it| it.id == "outstanding-r2ts");
+            assert!(item.unwrap().how[0].contains(word), "{make:?}");
+        }
+        for (make, word) in [
+            (Make::Longshore, "[limits]"),
+            (Make::Nvmet, "param_inline_data_size"),
+            (Make::Spdk, "nvmf_create_transport"),
+        ] {
+            let mut probe = probe(&LINK, &[]);
+            probe.subject.make = make;
+            probe.subject.way = crate::probe::Way::NvmeTcp;
+            let advice = advise(&probe, &goal(Direction::Write, 64 << 10, 1)).unwrap();
+            let item = advice.items.iter().find(|it| it.id == "in-capsule-data");
+            assert!(item.unwrap().how[0].contains(word), "{make:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@
 
 use serde::Serialize;
 
-use crate::operation::{Element, Operation};
+use crate::operation::{Demand, Element, Operation};
 
 /// What keeps the throughput from being more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -85,8 +85,8 @@ pub fn mean_value(operation: &Operation, outstanding: u64) -> f64 {
 }
 
 /// Operations a second at a queue depth, by approximate mean value analysis: an operation waits for those in front of it
-/// in full, and for the rest of the one that is served, `(1 + cv²) / 2` of its time. `cv2` is the variance of times by
-/// the square of their mean: 1 gives [`mean_value`].
+/// in full, and for the rest of the one that is served, `cv` of its time. `cv2` is the variance of times by the square of
+/// their mean: 1 gives [`mean_value`].
 #[must_use]
 pub fn amva(operation: &Operation, outstanding: f64, cv2: f64) -> f64 {
     queueing(operation, crate::parameter::as_bytes(outstanding), cv2).iops
@@ -107,7 +107,7 @@ const CUSTOMERS_MAX: u64 = 2000;
 #[must_use]
 pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
     let alone = operation.alone_us();
-    let residual = 0.5 * (1.0 + cv2.clamp(0.0, 1.0));
+    let residual = residual(cv2);
     let mut lengths = vec![0.0; operation.demands.len()];
     let mut waits = vec![0.0; operation.demands.len()];
     let mut rate = 0.0;
@@ -127,10 +127,12 @@ pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
         }
     }
     let outstanding = f64_of(outstanding);
+    let convoy = outstanding / (alone + convoy_us(operation, outstanding)) * 1e6;
+    let most = limits(operation, outstanding)[0].iops.min(convoy);
     let iops = if outstanding > f64_of(CUSTOMERS_MAX) {
-        limits(operation, outstanding)[0].iops
+        most
     } else {
-        (rate * 1e6).min(limits(operation, outstanding)[0].iops)
+        (rate * 1e6).min(most)
     };
     // Where the bounds are lower, all waiting is longer.
     let waited = waits.iter().sum::<f64>();
@@ -142,6 +144,48 @@ pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
         iops,
         waits_us: waits,
     }
+}
+
+/// The part of the time of the operation that is served which another one waits for. Where nothing varies, operations
+/// come one after the other and wait for none; between that and the exponential distribution, the simulation is met best by
+/// the standard deviation itself.
+fn residual(cv2: f64) -> f64 {
+    cv2.clamp(0.0, 1.0).sqrt()
+}
+
+/// How much longer an operation takes whose answer waits in a convoy.
+///
+/// A server deals with all commands that have come before it deals with what its medium has completed meanwhile. Where it is
+/// the slowest element, commands come faster than it takes them: the answer to the first is written when those that came
+/// during its time in the medium have been dealt with, and answers leave together, so that the next commands come together
+/// again. With time `s` of the server, `m` of the medium and `d` between commands, the medium completes operation `j` at
+/// `(j + 1)·s + m`; its answer leaves when all commands have been dealt with that came until then.
+fn convoy_us(operation: &Operation, outstanding: f64) -> f64 {
+    let spacing = |demand: &Demand| demand.us / demand.servers;
+    let demands = operation.demands.iter();
+    let slowest = demands
+        .clone()
+        .max_by(|a, b| spacing(a).total_cmp(&spacing(b)));
+    let server = slowest.filter(|it| it.element == Element::ServerProcessor);
+    let medium = operation.contribution(Element::Storage);
+    let (Some(server), true) = (server, medium > 0.0) else {
+        return 0.0;
+    };
+    let others =
+        demands.filter(|it| !matches!(it.element, Element::ServerProcessor | Element::Storage));
+    let between = others.map(spacing).fold(1e-3, f64::max);
+    let share = (outstanding / server.servers)
+        .floor()
+        .min(f64_of(CUSTOMERS_MAX));
+    let count = crate::parameter::as_bytes(share).max(1);
+    let stays = |place: u64| {
+        let completed = f64_of(place + 1) * server.us + medium;
+        let commands = (1.0 + (completed / between).floor()).min(f64_of(count));
+        let answered = completed.max(commands * server.us);
+        answered - f64_of(place) * between
+    };
+    let mean = (0..count).map(stays).sum::<f64>() / f64_of(count);
+    (mean - server.us - medium).max(0.0)
 }
 
 /// How likely an operation finds all servers busy, each of which is busy for a share of the time (Suri and others, 2007).
@@ -164,7 +208,7 @@ pub fn throughput_time_us(net_reply_us: f64, cpu_us: f64, clock_scale: f64) -> f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Contribution, Demand};
+    use crate::operation::Contribution;
 
     /// One element of 10 µs, and 90 µs of way.
     fn operation(servers: f64) -> Operation {
@@ -236,6 +280,37 @@ mod tests {
         assert!((39_500.0..=40_000.0).contains(&few), "{few}");
         let many = mean_value(&operation, 200);
         assert!((390_000.0..=400_000.0).contains(&many), "{many}");
+    }
+
+    #[test]
+    fn answers_that_wait_for_commands_make_a_convoy_behind_a_slow_server_alone() {
+        let part = |element, us| Contribution { element, us };
+        let demand = |element, us, servers| Demand {
+            element,
+            us,
+            servers,
+        };
+        let of = |server: f64, wire: f64, medium: f64| Operation {
+            contributions: vec![
+                part(Element::ServerProcessor, server),
+                part(Element::Storage, medium),
+                part(Element::Distance, 1000.0),
+            ],
+            demands: vec![
+                demand(Element::ServerProcessor, server, 1.0),
+                demand(Element::ResponseWire, wire, 1.0),
+                demand(Element::Storage, medium, 8.0),
+            ],
+            ..operation(1.0)
+        };
+        // Seven other commands of 40 µs pass while the medium takes 16 µs.
+        let convoy = convoy_us(&of(40.0, 1.0, 16.0), 8.0);
+        assert!((250.0..270.0).contains(&convoy), "{convoy}");
+        // All is over before the medium answers; nothing waits at the medium; the wire spreads what comes.
+        assert!(convoy_us(&of(40.0, 1.0, 400.0), 8.0) < 40.0);
+        assert!(convoy_us(&of(40.0, 1.0, 0.0), 8.0) < 1e-9);
+        assert!(convoy_us(&of(40.0, 50.0, 16.0), 8.0) < 1e-9);
+        assert!(convoy_us(&of(40.0, 1.0, 16.0), 1.0) < 1e-9);
     }
 
     #[test]

@@ -51,6 +51,9 @@ const ECHO: f64 = 0.25;
 /// Another explanation is as good if it costs so little more; by logarithms of likelihoods.
 const AS_GOOD: f64 = 6.0;
 
+/// A server that has a processor for so much of the time with work has it to itself.
+const SHARE_OF_OWN: f64 = 0.95;
+
 /// What the mean of a stage says of a single operation.
 const STAGE: f64 = 0.4;
 
@@ -465,10 +468,17 @@ impl<'a> Problem<'a> {
             1.5,
             "sizes at depth 1, less all else",
         );
+        problem.add(
+            Key::StorageThroughput,
+            5e9,
+            1.5,
+            "large operations at large depth",
+        );
         problem.add(Key::StorageParallel, 4.0, 1.2, "operations at large depth");
         problem.add(Key::Variation, 0.3, 0.4, "points around the knee");
         if let Some(server) = &probe.server {
             problem.add_stages(server, direction);
+            problem.add_share(server, probe.took_ms);
         }
         if let Some(reads) = reads {
             problem.take_over(reads);
@@ -509,6 +519,8 @@ impl<'a> Problem<'a> {
         };
         self.direct.push(Direct::Value(Key::OneWayLatency, value));
         self.add(Key::Rate, fastest * 2.0, 1.5, "large transfers");
+        let small = "small operations that pass faster than the rate";
+        self.add(Key::LinkBurst, 2048.0, 2.5, small);
         if let Some(echo) = network.echo_bytes_per_second.filter(|it| it.value > 0.0) {
             let uncertainty = echo.uncertainty.max(echo.value * ECHO);
             let echo = Spread {
@@ -549,11 +561,24 @@ impl<'a> Problem<'a> {
         }
     }
 
+    /// Whether other programs take processors away from a Longshore server.
+    fn add_share(&mut self, server: &ServerFacts, took_ms: u64) {
+        #[allow(clippy::cast_precision_loss)] // Some minutes, and operations in them.
+        let (time, operations) = (took_ms as f64 * 1e3, server.operations as f64);
+        let working = server.working_us_per_op * operations / (time * f64::from(server.cores));
+        let share = working / (working + server.waiting_for_core);
+        if working.is_finite() && share.is_finite() && (0.001..SHARE_OF_OWN).contains(&share) {
+            let note = "time for which event loops had work and no processor";
+            self.add(Key::ServerShare, share, 0.3, note);
+        }
+    }
+
     /// Takes network and wake-ups from a fit of the other direction.
     fn take_over(&mut self, fitted: &Fitted) {
-        const SHARED: [Key; 4] = [
+        const SHARED: [Key; 5] = [
             Key::OneWayLatency,
             Key::Rate,
+            Key::LinkBurst,
             Key::ServerWakeUp,
             Key::ClientWakeUp,
         ];
@@ -565,7 +590,12 @@ impl<'a> Problem<'a> {
             };
             if SHARED.contains(&unknown.key) {
                 unknown.prior = known.value.ln();
-                unknown.deviation = (known.uncertainty / known.value).clamp(0.02, 1.5);
+                unknown.deviation = if known.identified {
+                    (known.uncertainty / known.value).clamp(0.02, 1.5)
+                } else {
+                    // The other direction left it open.
+                    1.5
+                };
             }
         }
         self.direct.retain(|direct| match direct {
@@ -643,7 +673,9 @@ impl<'a> Problem<'a> {
                 row(busy(Element::ClientProcessor), measured, MODEL_CPU);
             }
             if let Some(measured) = point.server_cpu_us {
-                row(busy(Element::ServerProcessor), measured, MODEL_CPU);
+                // Its clock stands still while others have the processor.
+                let own = busy(Element::ServerProcessor) * varied.get(Key::ServerShare);
+                row(own, measured, MODEL_CPU);
             }
         }
         for direct in &self.direct {
@@ -694,6 +726,7 @@ impl<'a> Problem<'a> {
         let mut parts = parts.clone();
         parts.put(Key::StorageAccess, 0.0);
         parts.put(Key::StorageRate, 0.0);
+        parts.put(Key::StorageThroughput, 0.0);
         at_point(&parts, point)
     }
 
@@ -733,13 +766,15 @@ impl<'a> Problem<'a> {
     fn other_way(&self, at: &[f64]) -> Option<Vec<f64>> {
         let (rate, storage) = (self.place(Key::Rate)?, self.place(Key::StorageRate)?);
         let parallel = self.place(Key::StorageParallel)?;
+        let throughput = self.place(Key::StorageThroughput)?;
+        let medium = at[throughput].min(at[storage] + at[parallel]);
         let mut start = at.to_vec();
-        if at[rate] < at[storage] + at[parallel] {
-            start[storage] = at[rate];
-            start[parallel] = 0.05;
+        if at[rate] < medium {
+            start[throughput] = at[rate];
             start[rate] += FASTER_WAY;
         } else {
-            start[rate] = at[storage] + at[parallel];
+            start[rate] = medium;
+            start[throughput] += FASTER_WAY;
             start[storage] += FASTER_WAY;
         }
         Some(start)
@@ -747,14 +782,14 @@ impl<'a> Problem<'a> {
 
     /// Says that wire and medium cannot be told apart, if the two explanations differ in them.
     fn open(&self, fitted: &mut Fitted, at: &[f64], other: &[f64]) {
-        let (Some(rate), Some(storage)) = (self.place(Key::Rate), self.place(Key::StorageRate))
-        else {
+        let differs = |place: &usize| (at[*place] - other[*place]).abs();
+        let media = [Key::StorageRate, Key::StorageThroughput];
+        let media = media.into_iter().filter_map(|key| self.place(key));
+        let medium = media.max_by(|a, b| differs(a).total_cmp(&differs(b)));
+        let (Some(rate), Some(storage)) = (self.place(Key::Rate), medium) else {
             return;
         };
-        if [rate, storage]
-            .iter()
-            .any(|place| (at[*place] - other[*place]).abs() < LITTLE)
-        {
+        if [rate, storage].iter().any(|place| differs(place) < LITTLE) {
             return;
         }
         let name = |place: usize| self.unknown[place].key.definition().name.to_owned();
@@ -803,6 +838,7 @@ impl<'a> Problem<'a> {
                     match unknown.key {
                         // Below 1 nothing changes any more, and the search would not find back.
                         Key::StorageParallel => moved.max(0.0),
+                        Key::ServerShare => moved.min(0.0),
                         _ => moved,
                     }
                 });

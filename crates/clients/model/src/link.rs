@@ -28,6 +28,8 @@ pub struct Link {
     factor: f64,
     /// Bytes of data of a full packet.
     pub segment: f64,
+    /// Time of what passes at once after a pause.
+    pub burst_us: f64,
     /// Whether headers count: not where the rate was measured as that of data.
     counts_headers: bool,
 }
@@ -43,12 +45,14 @@ impl Link {
             _ => wire_factor(mtu),
         };
         let rate = parts.get(Key::Rate);
+        let bytes_per_us = if rate > 0.0 {
+            rate / 1e6
+        } else {
+            f64::INFINITY
+        };
         Self {
-            bytes_per_us: if rate > 0.0 {
-                rate / 1e6
-            } else {
-                f64::INFINITY
-            },
+            bytes_per_us,
+            burst_us: parts.get(Key::LinkBurst) / bytes_per_us,
             factor,
             segment: mtu - IP_AND_TCP,
             counts_headers,

@@ -150,10 +150,11 @@ impl Operation {
     }
 }
 
-/// Processor time of the server at its clock rate, for times that were found at another.
+/// How much longer the server takes than its processor times: they were found at another clock rate, and other programs
+/// have the processor meanwhile.
 #[must_use]
 pub fn clock_scale(parts: &Parts) -> f64 {
-    parts.get(Key::ClockReference) / parts.get(Key::Clock)
+    parts.get(Key::ClockReference) / parts.get(Key::Clock) / parts.get(Key::ServerShare)
 }
 
 /// Time of the medium for an operation.
@@ -179,6 +180,17 @@ pub fn storage_us(parts: &Parts, size: f64) -> f64 {
         }
         (Some((_, time)), _) => *time,
         (None, None) => 0.0,
+    }
+}
+
+/// Time for which the medium moves the bytes of an operation, while it moves those of no other.
+#[must_use]
+pub fn storage_moves_us(parts: &Parts, size: f64) -> f64 {
+    let throughput = parts.get(Key::StorageThroughput);
+    if throughput > 0.0 {
+        size / throughput * 1e6
+    } else {
+        0.0
     }
 }
 
@@ -278,14 +290,17 @@ impl Setting<'_> {
     ) -> Operation {
         let window = self.window(size);
         let storage_us = storage_us(self.parts, size);
-        let visible = storage_us * (1.0 - self.get(Key::StorageOverlap));
+        let moves_us = storage_moves_us(self.parts, size);
+        let visible = moves_us + storage_us * (1.0 - self.get(Key::StorageOverlap));
+        // An operation that is alone finds a bucket that has filled up meanwhile.
+        let alone_us = |wire: [f64; 2]| (wire[0] - self.link.burst_us).max(0.0);
         let contributions = [
             (Element::ClientProcessor, client_us[0]),
-            (Element::RequestWire, request_us[0]),
+            (Element::RequestWire, alone_us(request_us)),
             (Element::ServerKernel, self.get(Key::ServerSoftIrq)),
             (Element::ServerProcessor, server_us[0]),
             (Element::Storage, visible),
-            (Element::ResponseWire, response_us[0]),
+            (Element::ResponseWire, alone_us(response_us)),
             (Element::ClientKernel, self.get(Key::ClientSoftIrq)),
             (Element::Distance, 2.0 * self.get(Key::OneWayLatency)),
             (Element::Window, window[0]),
@@ -314,6 +329,7 @@ impl Setting<'_> {
             ),
             (Element::ServerProcessor, server_us[1], server_cores),
             (Element::Storage, storage_us, self.get(Key::StorageParallel)),
+            (Element::Storage, moves_us, 1.0),
             (Element::ResponseWire, response_us[1], 1.0),
             (
                 Element::ClientKernel,

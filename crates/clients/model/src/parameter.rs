@@ -79,6 +79,7 @@ keys! {
     Rate = "network" "rate" LineRate 0.0 "Rate of each direction";
     Mtu = "network" "mtu" Size 1500.0 "Largest IP packet";
     WireFactor = "network" "wire-factor" Ratio 0.0 "Bytes on the wire for each byte of a full packet; 0: (MTU+38)/(MTU-52)";
+    LinkBurst = "network" "link-burst" Size 0.0 "Bytes that pass at once after a pause: the bucket of a shaped link";
     ClientTransmitLatency = "network" "client-transmit-latency" Time 0.0 "Until the client's card begins to send (CT)";
     ServerInterruptLatency = "network" "server-interrupt-latency" Time 0.0 "Until the server's processor takes a packet from an idle card (SR)";
     ServerTransmitLatency = "network" "server-transmit-latency" Time 0.0 "Until the server's card begins to send (ST)";
@@ -90,6 +91,7 @@ keys! {
     ServerCpuPerOp = "server" "server-cpu-per-op" Time 0.0 "Processor time of the server for an operation, whatever its size (SP)";
     ServerCpuPerByte = "server" "server-cpu-per-byte" Cost 0.0 "Processor time of the server for a byte of data";
     ServerCpuPerSend = "server" "server-cpu-per-send" Time 0.0 "Processor time of the server for a transmitted packet or train (SK)";
+    ServerShare = "server" "server-share" Ratio 1.0 "Part of the time with work in which the server has a processor";
     ServerSoftIrq = "server" "server-softirq-per-packet" Time 0.0 "Time of the kernel of the server for a received packet (SI)";
     ServerCores = "server" "server-cores" Count 1.0 "Processors that serve; a connection belongs to one";
     ServerSendBuffer = "server" "server-send-buffer" Size 4_194_304.0 "Bytes that the server's socket takes before it is full (tcp_wmem)";
@@ -108,6 +110,7 @@ keys! {
 
     StorageAccess = "storage" "storage-access-time" Time 0.0 "Time of the medium for an operation, whatever its size";
     StorageRate = "storage" "storage-rate" Rate 0.0 "Rate of the medium; 0: unlimited";
+    StorageThroughput = "storage" "storage-throughput" Rate 0.0 "Rate of the medium over all operations, whose bytes it moves one after the other; 0: unlimited";
     StorageOverlap = "storage" "storage-overlap" Ratio 0.0 "Part of the medium's time that passes while data is still under way";
     StorageParallel = "storage" "storage-parallel" Ratio 1.0 "Operations that the medium works on at a time";
 
@@ -222,6 +225,7 @@ impl Key {
         match self {
             Self::Variation => value.min(0.57),
             Self::StorageOverlap => value.min(1.0),
+            Self::ServerShare => value.clamp(0.001, 1.0),
             Self::StorageParallel => value.clamp(1.0, 65536.0),
             _ if self.definition().unit == Unit::Count => value.clamp(1.0, 65536.0),
             _ => value,
@@ -432,6 +436,9 @@ impl Parts {
             }
             Key::Variation if value > 0.57 => return Err(range("0 to 0.57")),
             Key::StorageOverlap if value > 1.0 => return Err(range("0 to 1")),
+            Key::ServerShare if !(0.001..=1.0).contains(&value) => {
+                return Err(range("0.001 to 1"));
+            }
             Key::WireFactor if value != 0.0 && !(1.0..=10.0).contains(&value) => {
                 return Err(range("0 or a factor from 1 to 10"));
             }

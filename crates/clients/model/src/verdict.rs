@@ -29,8 +29,9 @@ pub fn verdict(parts: &Parts, size: u64, depth: u16) -> Verdict {
     let nominal = ranked(parts, size, depth);
     let first = nominal[0];
     let near = nominal
-        .get(1)
-        .filter(|second| second.iops <= first.iops * (1.0 + LEVEL_PERCENT / 100.0));
+        .iter()
+        .find(|second| second.element != first.element)
+        .filter(|second| is_level(second, &first));
     let count = if parts.is_certain() { 1 } else { SAMPLES };
     let mut found: Vec<((LimitKind, Element), f64)> = Vec::new();
     for sample in parts.samples(count) {
@@ -62,9 +63,30 @@ pub fn verdict(parts: &Parts, size: u64, depth: u16) -> Verdict {
                     elements.push(*element);
                 }
             }
-            Verdict::CannotTell(elements)
+            match elements[..] {
+                // Whether it limits by its latency or its capacity is all that is left open.
+                [element] if element == first.element => Verdict::Limit(first),
+                _ => Verdict::CannotTell(elements),
+            }
         }
     }
+}
+
+/// Elements that limit, whatever the uncertainties: the first, and those that are level with it.
+#[must_use]
+pub fn level(parts: &Parts, size: u64, depth: u16) -> Vec<Element> {
+    let all = ranked(parts, size, depth);
+    let mut elements = Vec::new();
+    for limit in all.iter().filter(|limit| is_level(limit, &all[0])) {
+        if !elements.contains(&limit.element) {
+            elements.push(limit.element);
+        }
+    }
+    elements
+}
+
+fn is_level(limit: &Limit, first: &Limit) -> bool {
+    limit.iops <= first.iops * (1.0 + LEVEL_PERCENT / 100.0)
 }
 
 /// Limits with the lowest first; of a latency, each of its parts is one that would be the limit if it were the largest.

@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use longshore_bench::medium::Medium;
 use longshore_bench::units::show_size;
-use longshore_model::advice::{self, Advice, Checked, Goal, usual_goal};
+use longshore_model::advice::{self, Advice, Beside, Checked, Gains, Goal, usual_goal};
 use longshore_model::identify::{self, FitError};
 use longshore_model::pipeline::of_probe;
 use longshore_model::probe::{Direction, Probe};
@@ -41,6 +41,19 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u16).range(1..=1024))]
     iodepth: Option<u16>,
 
+    /// The operations follow one another on the volume: larger ones may be advised
+    #[arg(long)]
+    sequential: bool,
+
+    /// A load of others on the volume at the same time: read|write,SIZE,DEPTH, such as write,1m,32
+    #[arg(long, value_name = "RW,SIZE,DEPTH", value_parser = beside)]
+    beside: Option<Beside>,
+
+    /// A setting of a host that no probe sees: client.NAME=VALUE or server.NAME=VALUE, with NAME rx-usecs or tx-usecs
+    /// (ethtool -c), or a name of sysctl; repeatable
+    #[arg(long, value_name = "SIDE.NAME=VALUE", value_parser = setting)]
+    setting: Vec<Setting>,
+
     /// Compare with the probe from before a change: predicted and achieved gain
     #[arg(long, value_name = "BEFORE.json")]
     check: Option<PathBuf>,
@@ -51,6 +64,63 @@ pub struct AdviseArguments {
 
     #[command(flatten)]
     probing: Probing,
+}
+
+/// A setting of a host, as somebody has read it there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    is_client: bool,
+    name: String,
+    value: String,
+}
+
+impl Setting {
+    fn note(&self, probe: &mut Probe) {
+        let settings = if self.is_client {
+            &mut probe.client.settings
+        } else {
+            &mut probe.server.get_or_insert_default().settings
+        };
+        settings.insert(self.name.clone(), self.value.clone());
+    }
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    let form = || "write client.NAME=VALUE or server.NAME=VALUE".to_owned();
+    let (name, value) = text.split_once('=').ok_or_else(form)?;
+    let (side, name) = name.split_once('.').ok_or_else(form)?;
+    if name.is_empty() || value.is_empty() {
+        return Err(form());
+    }
+    Ok(Setting {
+        is_client: match side {
+            "client" => true,
+            "server" => false,
+            _ => return Err(form()),
+        },
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+fn beside(text: &str) -> Result<Beside, String> {
+    let form = || "write read|write,SIZE,DEPTH, such as write,1m,32".to_owned();
+    let [direction, bytes, depth] = text.split(',').collect::<Vec<_>>()[..] else {
+        return Err(form());
+    };
+    Ok(Beside {
+        direction: match direction {
+            "read" => Direction::Read,
+            "write" => Direction::Write,
+            _ => return Err(form()),
+        },
+        size_bytes: size(bytes)?,
+        depth: depth
+            .parse()
+            .ok()
+            .filter(|depth| (1..=1024).contains(depth))
+            .ok_or_else(|| "use a depth from 1 to 1024".to_owned())?,
+    })
 }
 
 /// The document of `--output json`.
@@ -85,7 +155,10 @@ fn advise(arguments: &AdviseArguments) -> Result<ExitCode, ExitCode> {
     {
         crate::exit::usage(&NoWrites);
     }
-    let probe = arguments.probing.obtain(&arguments.volume)?;
+    let mut probe = arguments.probing.obtain(&arguments.volume)?;
+    for setting in &arguments.setting {
+        setting.note(&mut probe);
+    }
     let goal = arguments.goal(&probe);
     let advice = advice::advise(&probe, &goal).map_err(failed)?;
     let checked = match &before {
@@ -146,6 +219,8 @@ impl AdviseArguments {
         Goal {
             size_bytes: self.bs.unwrap_or(usual.size_bytes),
             depth: self.iodepth.unwrap_or(usual.depth),
+            in_order: self.sequential,
+            beside: self.beside,
             ..usual
         }
     }
@@ -173,12 +248,16 @@ fn text(probe: &Probe, advice: &Advice, checked: Option<&[Checked]>) -> String {
         let gain = item.gain_percent;
         let _ = writeln!(
             text,
-            "\n{number}. {} ({}): {:+.0} % ({:+.0} to {:+.0})",
+            "\n{number}. {} ({}): {:+.0} % ({:+.0} to {:+.0}){}",
             item.what,
             item.place.name(),
             gain.value,
             gain.low,
-            gain.high
+            gain.high,
+            match item.gains {
+                Gains::Operations => "",
+                Gains::Bytes => " of bytes a second",
+            }
         );
         for how in &item.how {
             let _ = writeln!(text, "   {how}");

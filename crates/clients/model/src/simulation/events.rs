@@ -27,6 +27,8 @@ pub(super) enum Event {
     DelayedAck(Direction, usize, u64),
     /// A response has waited for the peer for long enough: connection, and number of the wait.
     WaitedForPeer(usize, u64),
+    /// The medium has moved the bytes of an operation.
+    StorageMoved(usize),
     /// The medium answers: an operation.
     StorageDone(usize),
     /// The medium can take another operation.

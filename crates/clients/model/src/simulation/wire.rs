@@ -34,14 +34,26 @@ pub(super) struct Wire {
     /// What is on its way behind the wire.
     pub away: VecDeque<Train>,
     pub busy_ns: Time,
+    /// Time of what passes at once after a pause.
+    burst_ns: Time,
+    /// When a token bucket is full again.
+    full_at: Time,
 }
 
 impl Wire {
-    pub(super) fn new(connections: usize) -> Self {
+    pub(super) fn new(connections: usize, burst_ns: Time) -> Self {
         Self {
             queues: vec![VecDeque::new(); connections],
+            burst_ns,
             ..Self::default()
         }
+    }
+
+    /// When a train has passed that comes at a time, and takes so long without a bucket.
+    pub(super) fn pass(&mut self, from: Time, time: Time) -> Time {
+        self.busy_ns += time;
+        self.full_at = self.full_at.max(from) + time;
+        self.full_at.saturating_sub(self.burst_ns).max(from)
     }
 
     pub(super) fn push(&mut self, train: Train) {
@@ -71,4 +83,21 @@ pub(super) struct Kernel {
     /// It is at work, or about to be.
     pub is_awake: bool,
     pub busy_ns: Time,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_lets_its_bytes_pass_at_once_and_fills_up_at_the_rate() {
+        let mut plain = Wire::new(1, 0);
+        assert_eq!((plain.pass(100, 50), plain.pass(150, 50)), (150, 200));
+        let mut shaped = Wire::new(1, 80);
+        // 80 pass at once, of 50 twice; the rest at the rate.
+        assert_eq!((shaped.pass(100, 50), shaped.pass(100, 50)), (100, 120));
+        assert_eq!(shaped.pass(120, 50), 170);
+        // After a pause as at the beginning.
+        assert_eq!(shaped.pass(1000, 50), 1000);
+    }
 }

@@ -14,7 +14,7 @@ use super::stream::{Message, Parcel, Stream, Train};
 use super::time::Time;
 use super::wire::{Direction, Kernel, Wire};
 use crate::link::{Headers, Link, TRAIN};
-use crate::operation::{Element, clock_scale, storage_us};
+use crate::operation::{Element, clock_scale, storage_moves_us, storage_us};
 use crate::parameter::{Choice, Key, Parts, as_bytes};
 use crate::random::Random;
 use crate::write::WriteRules;
@@ -39,6 +39,7 @@ struct Load {
     bursts: Vec<u64>,
     response: u64,
     storage_ns: f64,
+    storage_moves_ns: f64,
     server_ns: f64,
     client_ns: f64,
 }
@@ -113,13 +114,16 @@ struct Storage {
     parallel: usize,
     free: usize,
     busy_ns: Time,
+    /// Until when it moves bytes, and for how long it has.
+    moves_until: Time,
+    moving_ns: Time,
 }
 
 /// Figures of all elements at one time, to take differences.
 #[derive(Clone, Debug, Default)]
 struct Marks {
     time: Time,
-    busy: [Time; 7],
+    busy: [Time; 8],
     trains: u64,
     responses: u64,
     held_ns: u64,
@@ -276,6 +280,7 @@ impl World {
         let nodelay = connections[0].policy.nodelay();
         let server_cores = count(parts, Key::ServerCores).min(total);
         let client_cores = count(parts, Key::ClientCores).min(total);
+        let wire = || Wire::new(total, whole(ns(link.burst_us)));
         let kernels = |count| (0..count).map(|_| Kernel::default()).collect::<Vec<_>>();
         let under_way = places.len() as u64;
         Self {
@@ -311,7 +316,7 @@ impl World {
             connections,
             requests: streams(parts.is(Choice::ClientNagle, "off")),
             responses: streams(nodelay),
-            wires: [Wire::new(total), Wire::new(total)],
+            wires: [wire(), wire()],
             kernels: [kernels(server_cores), kernels(client_cores)],
             servers: (0..server_cores).map(|_| ServerThread::default()).collect(),
             clients: (0..client_cores).map(|_| ClientThread::default()).collect(),
@@ -385,6 +390,7 @@ impl World {
                     self.apply(connection, switch);
                 }
             }
+            Event::StorageMoved(place) => self.access(place),
             Event::StorageDone(place) => {
                 let connection = self.operations[place].connection;
                 let parcel = Parcel {
@@ -473,9 +479,8 @@ impl World {
         if let Some(train) = wire.now {
             let time =
                 whole(float(train.bytes) * self.byte_ns + float(train.packets) * self.packet_ns);
-            wire.busy_ns += time;
-            self.events
-                .at(self.now + latency + time, Event::WireDone(direction));
+            let passed = wire.pass(self.now + latency, time);
+            self.events.at(passed, Event::WireDone(direction));
         }
     }
 
@@ -786,8 +791,24 @@ impl World {
     }
 
     fn execute(&mut self, place: usize) {
+        let load = &self.loads[self.operations[place].load];
+        let (access, moves) = (load.storage_ns, load.storage_moves_ns);
+        if moves > 0.0 {
+            let time = self.varied(moves);
+            self.storage.moving_ns += time;
+            self.storage.moves_until = self.storage.moves_until.max(self.now) + time;
+            let moved = self.storage.moves_until;
+            self.events.at(moved, Event::StorageMoved(place));
+        } else if access > 0.0 {
+            self.access(place);
+        } else {
+            self.respond(place, Message::Response);
+        }
+    }
+
+    fn access(&mut self, place: usize) {
         if self.loads[self.operations[place].load].storage_ns <= 0.0 {
-            return self.respond(place, Message::Response);
+            return self.events.at(self.now, Event::StorageDone(place));
         }
         self.storage.queue.push_back(place);
         self.start_storage();
@@ -926,6 +947,7 @@ impl World {
                 self.storage.busy_ns,
                 self.wires[1].busy_ns,
                 sum(&mut self.kernels[1].iter().map(|it| it.busy_ns)),
+                self.storage.moving_ns,
             ],
             trains: self.trains,
             responses: self.answered,
@@ -957,6 +979,7 @@ impl World {
             (Element::Storage, self.storage.parallel),
             (Element::ResponseWire, 1),
             (Element::ClientKernel, self.kernels[1].len()),
+            (Element::Storage, 1),
         ];
         let busy = elements.iter().zip(end.busy.iter().zip(&start.busy));
         let busy = busy.map(|((element, servers), (end, start))| Busy {
@@ -1071,6 +1094,7 @@ impl Load {
             bursts: bursts.into_iter().map(as_bytes).collect(),
             response: as_bytes(response).max(1),
             storage_ns: ns(storage_us(parts, bytes)),
+            storage_moves_ns: ns(storage_moves_us(parts, bytes)),
             server_ns: ns(parts.get(Key::ServerCpuPerOp) + per_byte(Key::ServerCpuPerByte))
                 * clock_scale(parts),
             client_ns: ns(parts.get(Key::ClientCpuPerOp) + per_byte(Key::ClientCpuPerByte)),
