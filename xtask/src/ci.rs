@@ -182,6 +182,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("qemu", "qemu", 80).needs(built),
         Step::new("prometheus", "prometheus", 60).needs(&["set-up", "server"]),
         Step::new("api-client", "api-client", 60).needs(&["set-up", "server"]),
+        Step::new("dashboard", "dashboard", 100).needs(&["set-up", "server"]),
         Step::new("fuzz", &fuzz, 200).needs(&["fuzz-build"]),
         Step::new("tests-alone", "tests --alone", 1_000).needs(built),
         Step::new("instructions", &with_part("instructions"), 200).needs(built),

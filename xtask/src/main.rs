@@ -12,6 +12,7 @@ mod command;
 mod comments;
 mod conformance;
 mod counts;
+mod dashboard;
 mod dependencies;
 mod family;
 mod figures;
@@ -64,6 +65,8 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   prometheus    Prometheus reads a server under load; every query of the dashboard finds data
   api-client    a client generated from the served OpenAPI document, in Python, uses the API
+  dashboard     the dashboard in a real browser; --pictures FOLDER: all pages in all sizes; --update: the
+                picture of the README
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
@@ -127,6 +130,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("peers") => peers::run(arguments),
         Some("powercut") => powercut::run(arguments),
         Some("prometheus") => prometheus::run(arguments),
+        Some("dashboard") => dashboard::run(arguments),
         Some("api-client") => api_client::run(arguments),
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),

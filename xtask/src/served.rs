@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use serde_json::Value;
 
 use crate::workspace;
 
@@ -32,11 +33,18 @@ pub struct Answer {
 impl Served {
     /// Starts a server with two volumes in memory, on both protocols.
     pub fn start() -> Result<Self> {
+        Self::with(&["disk0,backend=mem,size=64M", "disk1,backend=mem,size=64M"])
+    }
+
+    /// The same with these volumes.
+    pub fn with(volumes: &[&str]) -> Result<Self> {
         let scratch = Scratch::new("served");
         let program = workspace::server_program()?;
-        let server = ServerBuilder::with_program(program.clone())
-            .volume("disk0,backend=mem,size=64M")
-            .volume("disk1,backend=mem,size=64M")
+        let mut builder = ServerBuilder::with_program(program.clone());
+        for volume in volumes {
+            builder = builder.volume(volume);
+        }
+        let server = builder
             .iscsi()
             .nvme()
             .argument("--api")
@@ -63,6 +71,11 @@ impl Served {
         self.scratch.join("state").join("admin-token")
     }
 
+    /// Where a file of a test may lie.
+    pub fn path(&self, name: &str) -> String {
+        self.scratch.join(name).display().to_string()
+    }
+
     pub fn token(&self) -> Result<String> {
         let text = std::fs::read_to_string(self.token_file()).context("read the first token")?;
         Ok(text.trim().to_owned())
@@ -70,14 +83,31 @@ impl Served {
 
     /// The answer to a GET, which must be 200.
     pub fn get(&self, path: &str, accept: &str) -> Result<Answer> {
+        self.ask("GET", path, accept, "")
+    }
+
+    /// Sends a document, which must be taken.
+    pub fn put(&self, path: &str, body: &Value) -> Result<()> {
+        let json = "application/json";
+        self.ask("PUT", path, json, &body.to_string()).map(drop)
+    }
+
+    pub fn patch(&self, path: &str, body: &Value) -> Result<()> {
+        let json = "application/json";
+        self.ask("PATCH", path, json, &body.to_string()).map(drop)
+    }
+
+    fn ask(&self, method: &str, path: &str, accept: &str, body: &str) -> Result<Answer> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(LIMIT))?;
         // Of version 1.0, so that the body comes in one piece and ends with the connection.
         write!(
             stream,
-            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: {accept}\r\nAuthorization: Bearer {}\r\n\r\n",
+            "{method} {path} HTTP/1.0\r\nHost: {}\r\nAccept: {accept}\r\nAuthorization: Bearer {}\r\n\
+             Content-Length: {}\r\n\r\n{body}",
             self.address,
-            self.token()?
+            self.token()?,
+            body.len()
         )?;
         let mut text = String::new();
         stream
@@ -85,7 +115,7 @@ impl Served {
             .with_context(|| format!("read {path}"))?;
         let (head, body) = text.split_once("\r\n\r\n").context("an answer of HTTP")?;
         if head.split(' ').nth(1) != Some("200") {
-            bail!("{path}: {head}");
+            bail!("{method} {path}: {head}\n{body}");
         }
         let mut fields = head.lines().filter_map(|line| line.split_once(": "));
         let content_type = fields

@@ -58,6 +58,8 @@ const PACKAGES: &[Package] = &[
     program("fish", "fish"),
     program("strace", "strace"),
     program("prometheus", "prometheus"),
+    program("chromium", "chromium"),
+    program("chromium-driver", "chromedriver"),
     Package {
         name: "python3-venv",
         shown_by: ShownBy::File("/usr/share/doc/python3-venv"),

@@ -117,7 +117,7 @@ pub fn svg(pipeline: &Pipeline) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>{title}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+         <title>{title}</title>\n<rect width=\"100%\" height=\"100%\" class=\"ground\" fill=\"#ffffff\"/>\n\
          <text x=\"{MARGIN}\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
          <text x=\"{MARGIN}\" y=\"40\">{}</text>\n",
         markup(&summary(pipeline))
@@ -132,7 +132,7 @@ pub fn svg(pipeline: &Pipeline) -> String {
         let (x, y) = (MARGIN + 90.0 * f64::from(place), height - 20.0);
         let _ = writeln!(
             text,
-            "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
+            "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"12\" height=\"12\" class=\"{name}\" fill=\"{colour}\"/>\
              <text x=\"{:.0}\" y=\"{:.0}\">{name}</text>",
             x + 18.0,
             y + 10.0
@@ -220,8 +220,8 @@ fn arrow(text: &mut String, place: usize) {
     let (bx, by) = (x2 - 8.0 * dx, y2 - 8.0 * dy);
     let _ = writeln!(
         text,
-        "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{bx:.0}\" y2=\"{by:.0}\" stroke=\"#555555\" stroke-width=\"1.5\"/>\
-         <polygon points=\"{x2:.0},{y2:.0} {:.0},{:.0} {:.0},{:.0}\" fill=\"#555555\"/>",
+        "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{bx:.0}\" y2=\"{by:.0}\" class=\"arrow\" stroke=\"#555555\" stroke-width=\"1.5\"/>\
+         <polygon class=\"head\" points=\"{x2:.0},{y2:.0} {:.0},{:.0} {:.0},{:.0}\" fill=\"#555555\"/>",
         bx + 4.0 * dy,
         by + 4.0 * dx,
         bx - 4.0 * dy,
@@ -233,7 +233,7 @@ fn element(text: &mut String, place: usize, segment: &Segment) {
     let (x, y) = corner(place);
     let _ = writeln!(
         text,
-        "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{}\" height=\"{}\" rx=\"5\" fill=\"#f6f4ee\" stroke=\"#555555\"/>\
+        "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{}\" height=\"{}\" rx=\"5\" class=\"box\" fill=\"#f6f4ee\" stroke=\"#555555\"/>\
          <text x=\"{:.0}\" y=\"{:.0}\" font-weight=\"bold\">{}</text>\
          <text x=\"{:.0}\" y=\"{:.0}\">{} ({:.0} %)</text>",
         BOX.0,
@@ -255,11 +255,11 @@ fn element(text: &mut String, place: usize, segment: &Segment) {
     let sum: f64 = parts.iter().sum();
     if sum > 0.0 {
         let (mut at, whole) = (x + 8.0, BOX.0 - 16.0);
-        for (part, (_, colour)) in parts.iter().zip(COLOURS) {
+        for (part, (name, colour)) in parts.iter().zip(COLOURS) {
             let width = whole * (part / sum).max(0.0);
             let _ = writeln!(
                 text,
-                "<rect x=\"{at:.1}\" y=\"{:.0}\" width=\"{width:.1}\" height=\"10\" fill=\"{colour}\"/>",
+                "<rect x=\"{at:.1}\" y=\"{:.0}\" width=\"{width:.1}\" height=\"10\" class=\"{name}\" fill=\"{colour}\"/>",
                 y + 46.0
             );
             at += width;
@@ -274,7 +274,7 @@ fn element(text: &mut String, place: usize, segment: &Segment) {
     };
     let _ = writeln!(
         text,
-        "<text x=\"{:.0}\" y=\"{:.0}\" font-size=\"11\" fill=\"#555555\">{range} {known}</text>",
+        "<text x=\"{:.0}\" y=\"{:.0}\" class=\"quiet\" font-size=\"11\" fill=\"#555555\">{range} {known}</text>",
         x + 8.0,
         y + 76.0
     );

@@ -98,6 +98,25 @@ impl fmt::Debug for NewToken {
     }
 }
 
+/// A log-in of a browser to the dashboard.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct NewLogin {
+    /// Valid once. The part behind the `#` is a secret.
+    pub url: String,
+    /// That of who asks.
+    pub role: Role,
+    /// Until when the URL is valid.
+    pub expires_ms: u64,
+}
+
+impl fmt::Debug for NewLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("NewLogin");
+        debug.field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,8 +11,11 @@ pub mod operation;
 pub mod place;
 pub mod plane;
 pub mod problem;
+pub mod rates;
 pub mod record;
+pub mod sample;
 pub mod state;
+pub mod tables;
 
 /// Version of every document that the API answers with. A field that goes or changes its meaning raises it; a new one
 /// does not.

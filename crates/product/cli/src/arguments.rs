@@ -30,6 +30,7 @@ use crate::advise::AdviseArguments;
 use crate::bench::BenchArguments;
 use crate::config::ConfigArguments;
 use crate::copy::CopyArguments;
+use crate::dashboard::DashboardArguments;
 use crate::discover::DiscoverArguments;
 use crate::events::EventsArguments;
 use crate::explain::ExplainArguments;
@@ -110,6 +111,11 @@ pub enum Command {
     /// Show activity and bottleneck of a running server: volumes, sessions, cores, stages, events
     #[command(after_long_help = manual::help("top"))]
     Top(Box<TopArguments>),
+    /// Print a URL that logs a browser in to the dashboard of a running server
+    ///
+    /// The URL is valid for two minutes and once. The browser gets the role of the caller, for 12 hours.
+    #[command(after_long_help = manual::help("dashboard"))]
+    Dashboard(Box<DashboardArguments>),
     /// List, create, change and remove volumes of a running server
     #[command(after_long_help = manual::help("volume"))]
     Volume(Box<VolumeArguments>),

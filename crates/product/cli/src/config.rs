@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use longshore_api::change::RevisionInfo;
 use longshore_api::envelope::{Listing, Versioned};
-use longshore_api::object::{Document, Keys, ObjectKind};
-use serde_json::Value;
+use longshore_api::object::Document;
+use longshore_api::tables::tables;
 
 use crate::output::{columns, printable, time};
 use crate::server::change::{ChangeArguments, change};
@@ -117,54 +117,10 @@ fn history(revisions: &[RevisionInfo]) -> String {
     columns(&["REVISION", "TIME (UTC)", "BY", "STEPS"], rows.collect())
 }
 
-/// Objects as tables of the configuration file.
-fn tables(document: &Document) -> String {
-    let mut text = String::new();
-    for kind in ObjectKind::ALL {
-        let name_key = match kind {
-            ObjectKind::Subsystem => "nqn",
-            ObjectKind::Volume | ObjectKind::Target => "name",
-        };
-        for (name, keys) in document.of_kind(kind) {
-            let separator = if text.is_empty() { "" } else { "\n" };
-            text += &format!(
-                "{separator}[[{kind}]]\n{name_key} = {}\n",
-                Value::from(name.as_str())
-            );
-            text += &lines(keys);
-        }
-    }
-    text
-}
-
-fn lines(keys: &Keys) -> String {
-    let lines = keys.iter().filter(|(_, value)| !value.is_null());
-    lines
-        .map(|(key, value)| format!("{key} = {}\n", inline(value)))
-        .collect()
-}
-
-/// A value in one line of TOML. Its texts are those of JSON, which TOML understands.
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(inline).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::Object(keys) => {
-            let pairs: Vec<String> = keys
-                .iter()
-                .map(|(key, value)| format!("{key} = {}", inline(value)))
-                .collect();
-            format!("{{ {} }}", pairs.join(", "))
-        }
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use longshore_api::object::Keys;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -17,6 +17,7 @@ mod bench;
 mod config;
 mod connection;
 mod copy;
+mod dashboard;
 mod discover;
 mod events;
 mod exit;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Dashboard(arguments) => dashboard::run(&arguments),
         Command::Volume(arguments) => volume::run(&arguments),
         Command::Target(arguments) => target::run(&arguments),
         Command::Session(arguments) => session::run(&arguments),

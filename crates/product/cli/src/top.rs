@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::Args;
 use longshore_api::envelope::{Listing, Versioned};
+use longshore_api::rates::Rates;
+use longshore_api::sample::Sample;
 use longshore_api::state::{Event, EventList, Session};
-use longshore_top::rates::Rates;
-use longshore_top::sample::Sample;
 use longshore_top::{App, Source, run as show};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 

@@ -16,6 +16,10 @@ pub(crate) type Answer = Result<Response, Failure>;
 pub(crate) struct Failure(Box<Problem>);
 
 impl Failure {
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.0
+    }
+
     pub(crate) fn code(&self) -> ProblemCode {
         self.0.code
     }

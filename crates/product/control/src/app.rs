@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longshore_api::access::Role;
@@ -13,7 +14,9 @@ use crate::answer::Failure;
 use crate::audit::Audit;
 use crate::collection::{Collection, Measure};
 use crate::events::Events;
+use crate::history::History;
 use crate::lane::Lanes;
+use crate::logins::Logins;
 use crate::operations::Operations;
 use crate::requests::RequestCounts;
 use crate::tokens::Tokens;
@@ -35,7 +38,18 @@ pub struct Parts {
     pub names: Vec<String>,
 }
 
+/// Where the API is reached over TCP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpPlace {
+    pub address: SocketAddr,
+    pub is_encrypted: bool,
+}
+
 pub(crate) struct App {
+    /// None: over the socket alone.
+    pub tcp: Option<TcpPlace>,
+    pub logins: Logins,
+    pub history: History,
     pub plane: Arc<dyn ControlPlane>,
     pub collection: Collection,
     pub log_lines_dropped: fn() -> u64,
@@ -51,11 +65,14 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(parts: Parts, openapi: Box<RawValue>) -> Arc<Self> {
+    pub(crate) fn new(parts: Parts, openapi: Box<RawValue>, tcp: Option<TcpPlace>) -> Arc<Self> {
         let plane = parts.plane;
         let lanes = Lanes::new();
         let (collecting, statistics) = (lanes.collection.clone(), parts.statistics.into());
         Arc::new(Self {
+            tcp,
+            logins: Logins::default(),
+            history: History::default(),
             collection: Collection::new(Arc::clone(&plane), statistics, collecting),
             lanes,
             plane,

@@ -6,6 +6,7 @@
 //! | | members of the group `longshore` | operate |
 //! | | others | none |
 //! | TCP | bearer of a token | that of the token |
+//! | | browser with a cookie of the dashboard | that of who asked for its log-in |
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub(crate) enum Peer {
 pub(crate) struct Known {
     pub caller: Caller,
     pub role: Role,
+    /// A browser, by the cookie of a log-in.
+    pub is_browser: bool,
 }
 
 impl Peer {

@@ -111,6 +111,12 @@ impl Events {
         self.0.newest.subscribe()
     }
 
+    /// So many of the newest events, the newest first.
+    #[must_use]
+    pub fn last(&self, number: usize) -> Vec<Event> {
+        self.ring().iter().rev().take(number).cloned().collect()
+    }
+
     /// The event after number `seen`.
     #[must_use]
     pub fn after(&self, seen: u64) -> Next {

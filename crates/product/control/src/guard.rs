@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
@@ -18,6 +19,7 @@ use longshore_api::problem::{Problem, ProblemCode};
 use crate::answer::Failure;
 use crate::app::App;
 use crate::caller::{Known, Peer};
+use crate::cookies;
 
 /// What a route needs. `None`: nothing.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +35,7 @@ pub(crate) async fn guard(
         return refuse("the connection is not known").into_response();
     };
     if let Some(needed) = needed {
-        match known(&app, &peer, request.headers()) {
+        match known(&app, &peer, request.method(), request.headers()) {
             Ok(known) if known.role.allows(needed) => {
                 request.extensions_mut().insert(known);
             }
@@ -50,28 +52,34 @@ pub(crate) async fn guard(
     next.run(request).await
 }
 
-/// Refuses what pages of strangers can send.
+/// Refuses what pages of strangers can send. They reach the socket, too, where somebody forwards a port to it.
 pub(crate) async fn same_origin(
     State(app): State<Arc<App>>,
     request: Request,
     next: Next,
 ) -> Response {
-    if let Some(Peer::Tcp { local, .. }) = request.extensions().get::<Peer>() {
-        let host = host_of(&request);
-        if !host
+    let host = host_of(&request);
+    let is_known = match request.extensions().get::<Peer>() {
+        Some(Peer::Tcp { local, .. }) => host
             .as_deref()
-            .is_some_and(|host| is_ours(host, local.port(), &app.names))
-        {
-            return refuse_host(host.as_deref()).into_response();
+            .is_some_and(|host| is_ours(host, local.port(), &app.names)),
+        Some(Peer::Unix { .. }) | None => {
+            host.as_deref().is_none_or(|host| is_near(host, &app.names))
         }
-        let reads = [Method::GET, Method::HEAD, Method::OPTIONS];
-        if !reads.contains(request.method())
-            && let Err(title) = check_origin(request.headers(), host.as_deref().unwrap_or_default())
-        {
-            return refuse(&title).into_response();
-        }
+    };
+    if !is_known {
+        return refuse_host(host.as_deref()).into_response();
+    }
+    if is_write(request.method())
+        && let Err(title) = check_origin(request.headers(), host.as_deref().unwrap_or_default())
+    {
+        return refuse(&title).into_response();
     }
     next.run(request).await
+}
+
+fn is_write(method: &Method) -> bool {
+    ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
 /// `Host`, or the authority of an absolute request target.
@@ -105,6 +113,19 @@ fn is_ours(host: &str, port: u16, names: &[String]) -> bool {
     (is_local || name.parse::<IpAddr>().is_ok()) && its_port == Some(port)
 }
 
+/// Whether a `Host` may be said over the socket: an address, a configured name, or a name without a dot, which nobody
+/// outside can give to this machine. A forwarded port can be any.
+fn is_near(host: &str, names: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, digits)) if digits.bytes().all(|it| it.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        || !name.contains('.')
+        || address.parse::<IpAddr>().is_ok()
+}
+
 /// Whether a write comes from a page of this very server, or from no page.
 fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), String> {
     if let Some(origin) = headers.get(header::ORIGIN) {
@@ -125,7 +146,12 @@ fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), String> {
     }
 }
 
-fn known(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Known, Failure> {
+pub(crate) fn known(
+    app: &App,
+    peer: &Peer,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Known, Failure> {
     match peer {
         Peer::Unix { uid, role, .. } => match role {
             Some(role) => Ok(Known {
@@ -134,6 +160,7 @@ fn known(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Known, Failure> 
                     from: peer.from(),
                 },
                 role: *role,
+                is_browser: false,
             }),
             None => {
                 let title = format!("the user with uid {uid} may not use this socket");
@@ -143,7 +170,16 @@ fn known(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Known, Failure> 
                 Err(problem.advise(advice).into())
             }
         },
-        Peer::Tcp { admission, .. } => {
+        Peer::Tcp {
+            admission, local, ..
+        } => {
+            if !headers.contains_key(header::AUTHORIZATION)
+                && let Some(secret) = cookies::session(headers, local.port())
+            {
+                let known = of_browser(app, peer, method, headers, &secret)?;
+                admission.admit();
+                return Ok(known);
+            }
             let value = headers.get(header::AUTHORIZATION);
             let value = value.and_then(|value| value.to_str().ok());
             let secret = value.and_then(bearer).ok_or_else(|| {
@@ -160,9 +196,48 @@ fn known(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Known, Failure> 
                     from: peer.from(),
                 },
                 role,
+                is_browser: false,
             })
         }
     }
+}
+
+/// Who logged a browser in. Browsers send cookies with requests of any page, so a request has to come from a page of this
+/// server: a write says so in `Origin`, and a read must not say otherwise.
+fn of_browser(
+    app: &App,
+    peer: &Peer,
+    method: &Method,
+    headers: &HeaderMap,
+    secret: &str,
+) -> Result<Known, Failure> {
+    let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if is_write(method) && !headers.contains_key(header::ORIGIN) {
+        return Err(refuse("a change by a browser has to name its Origin"));
+    }
+    if matches!(said("sec-fetch-site"), Some("cross-site" | "same-site"))
+        && said("sec-fetch-mode") != Some("navigate")
+    {
+        return Err(refuse("pages of another origin cannot use this log-in"));
+    }
+    let holder = app.logins.find(secret, Instant::now());
+    let holder =
+        holder.ok_or_else(|| unauthenticated("this log-in is not known here, or has ended"))?;
+    // A log-in is worth what the token is worth that it was asked for with.
+    let role = match &holder.token {
+        None => Some(holder.role),
+        Some(name) => app.tokens.role_of(name),
+    };
+    let role =
+        role.ok_or_else(|| unauthenticated("the token of this log-in is gone, or has expired"))?;
+    Ok(Known {
+        caller: Caller {
+            name: holder.name,
+            from: peer.from(),
+        },
+        role,
+        is_browser: true,
+    })
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -215,6 +290,24 @@ mod tests {
             ("[::1", false),
         ] {
             assert_eq!(is_ours(host, 9260, &names), ours, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_others_can_give_to_this_machine_is_refused_over_the_socket() {
+        let names = ["storage.example".to_owned()];
+        for (host, near) in [
+            ("localhost", true),
+            ("localhost:9260", true),
+            ("127.0.0.1:1", true),
+            ("[::1]:9260", true),
+            ("unix", true),
+            ("storage.example:8443", true),
+            ("evil.example", false),
+            ("evil.example:9260", false),
+            ("localhost.evil.example:80", false),
+        ] {
+            assert_eq!(is_near(host, &names), near, "{host}");
         }
     }
 

@@ -10,7 +10,10 @@
 //! Everything runs on one thread beside the event loops. Calls of [`ControlPlane`](longshore_api::plane::ControlPlane)
 //! block; they run on a few threads of their own, changes apart from all others. Nothing here is on the data path.
 //!
-//! `docs/operating/api.md` describes the API, `docs/operating/metrics.md` the metrics.
+//! The pages of the dashboard come from the same port. They are made of what the API answers.
+//!
+//! `docs/operating/api.md` describes the API, `docs/operating/metrics.md` the metrics, `docs/operating/dashboard.md` the
+//! dashboard.
 
 #![forbid(unsafe_code)]
 
@@ -21,11 +24,15 @@ mod caller;
 mod change;
 mod clock;
 mod collection;
+mod cookies;
+mod dashboard;
 pub mod events;
 mod guard;
+mod history;
 mod input;
 mod lane;
 pub mod listen;
+mod logins;
 mod metrics;
 pub mod openapi;
 mod operations;

@@ -13,10 +13,11 @@ use longshore_api::problem::{Problem, ProblemCode};
 
 use crate::answer::Failure;
 use crate::app::App;
+use crate::dashboard;
 use crate::guard::{Needs, guard, same_origin};
 use crate::input::BODY_BYTES_MAX;
 use crate::requests::RequestKind;
-use crate::resources::{config, events, health, maps, objects, sessions, tokens};
+use crate::resources::{config, events, health, logins, maps, objects, sessions, tokens};
 use crate::route::{Mount, Route};
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -26,6 +27,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes.extend(config::routes());
     routes.extend(sessions::routes());
     routes.extend(tokens::routes());
+    routes.extend(logins::routes());
     routes.extend(events::routes());
     routes
 }
@@ -46,6 +48,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     }
     for Mount { path, handler } in mounts() {
         router = add(router, app, path, "POST", Some(Role::Admin), handler);
+    }
+    for (method, path, handler) in dashboard::routes() {
+        router = add(router, app, path, method, None, handler);
     }
     router
         .fallback(no_route)

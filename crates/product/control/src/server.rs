@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::app::{App, Parts};
+use crate::app::{App, Parts, TcpPlace};
 use crate::caller::{Peer, is_owner};
 use crate::lane::{Lane, Lanes};
 use crate::listen::Socket;
@@ -66,7 +66,12 @@ impl ControlServer {
             .thread_name("control-work")
             .thread_stack_size(STACK_BYTES)
             .build()?;
-        let app = App::new(parts, openapi::document()?);
+        let address = listeners.tcp.as_ref().and_then(|it| it.local_addr().ok());
+        let tcp = address.map(|address| TcpPlace {
+            address,
+            is_encrypted: listeners.tls.is_some(),
+        });
+        let app = App::new(parts, openapi::document()?, tcp);
         let thread = thread::Builder::new()
             .name("control".to_owned())
             .stack_size(STACK_BYTES)

@@ -141,6 +141,16 @@ impl Tokens {
         found
     }
 
+    /// The role of a token by its name, unless it has expired.
+    #[must_use]
+    pub fn role_of(&self, name: &str) -> Option<Role> {
+        let now = clock::now_ms();
+        let known = self.known();
+        let found = known.tokens.iter().find(|it| it.info.name == name)?;
+        let is_valid = found.info.expires_ms.is_none_or(|at| now < at);
+        is_valid.then_some(found.info.role)
+    }
+
     #[must_use]
     pub fn list(&self) -> Vec<TokenInfo> {
         let known = self.known();

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 
 use longshore_api::state::{Event, Session};
 
-use crate::rates::{ConnectionRates, Rates, VolumeRates};
-use crate::sample::Sample;
+use longshore_api::rates::{ConnectionRates, Rates, VolumeRates};
+use longshore_api::sample::Sample;
 
 /// Samples of a sparkline.
 pub const HISTORY: usize = 60;
@@ -415,7 +415,7 @@ impl App {
     }
 }
 
-fn only_name(volume: &crate::sample::Volume) -> VolumeRates {
+fn only_name(volume: &longshore_api::sample::Volume) -> VolumeRates {
     VolumeRates {
         name: volume.name.clone(),
         errors: volume.errors,

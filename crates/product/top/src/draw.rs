@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState};
 
 use crate::app::{App, Mode, View};
-use crate::rates::Rates;
-use crate::sample::INTERVALS;
+use longshore_api::rates::Rates;
+use longshore_api::sample::INTERVALS;
 
 /// Where there is no number yet.
 const NONE: &str = "–";
@@ -81,7 +81,7 @@ fn header(app: &App) -> Vec<Line<'static>> {
 }
 
 fn totals(rates: &Rates) -> String {
-    let sum = |value: fn(&crate::rates::VolumeRates) -> f64| -> f64 {
+    let sum = |value: fn(&longshore_api::rates::VolumeRates) -> f64| -> f64 {
         rates.volumes.iter().map(value).sum()
     };
     format!(

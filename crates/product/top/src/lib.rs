@@ -11,9 +11,7 @@
 
 pub mod app;
 pub mod draw;
-pub mod rates;
 mod run;
-pub mod sample;
 
 pub use app::App;
 pub use run::{Source, run};

@@ -12,7 +12,7 @@ use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, Key
 
 use crate::app::{App, Key, Order, Update};
 use crate::draw::draw;
-use crate::sample::Sample;
+use longshore_api::sample::Sample;
 
 /// How often is looked whether something came.
 const STEP: Duration = Duration::from_millis(100);

@@ -30,6 +30,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("predict", &PREDICT),
     ("status", &STATUS),
     ("top", &TOP),
+    ("dashboard", &DASHBOARD),
     ("volume", &VOLUME),
     ("target", &TARGET),
     ("session", &SESSION),
@@ -830,6 +831,25 @@ const IMPORT: Page = Page {
         ("longshore.toml", "5"),
         ("longshore-plan", "1"),
         ("longshore-apply", "1"),
+    ],
+};
+
+const DASHBOARD: Page = Page {
+    notes: &[
+        "The server needs an address of the API over TCP (`longshore serve --api`). Who opens the URL first is logged in; \
+         afterwards it is worthless. The code is behind the `#`, which browsers do not send to servers or write to logs.",
+        "Without JavaScript, enter the code in the page. Without an address, forward a port to the socket: `ssh -L \
+         9260:/run/longshore/longshore.sock HOST`, then open http://localhost:9260 without a log-in.",
+    ],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[("Open the dashboard:", "xdg-open \"$(longshore dashboard)\"")],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-serve", "1"),
+        ("longshore-token", "1"),
     ],
 };
 

@@ -26,6 +26,7 @@ const VERBS: &[&str] = &[
     "predict",
     "status",
     "top",
+    "dashboard",
     "volume",
     "target",
     "session",

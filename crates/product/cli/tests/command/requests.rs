@@ -90,6 +90,7 @@ fn document(method: &str, path: &str) -> (&'static str, Value) {
 const VERBS: &[&str] = &[
     "status",
     "top --once",
+    "dashboard",
     "volume list",
     "volume show a",
     "volume create a backend=mem size=1M",

@@ -67,6 +67,8 @@ fn every_json_document_has_a_version() {
         .argument(&socket)
         .argument("--state-dir")
         .argument(&state)
+        .argument("--api")
+        .argument("127.0.0.1:0")
         .start()
         .unwrap();
     let file = desk.path("api.toml");
@@ -78,6 +80,7 @@ fn every_json_document_has_a_version() {
     let of_server: &[(&[&str], i32)] = &[
         (&["status"], 0),
         (&["top", "--once"], 0),
+        (&["dashboard"], 0),
         (&["plan", &file], 10),
         (&["apply", &file], 0),
         (&["volume", "list"], 0),

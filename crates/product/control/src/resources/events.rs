@@ -1,8 +1,8 @@
 //! Events: a stream (server-sent events), or a list of those that are kept.
 //!
 //! A stream begins with the next event. It resumes after `Last-Event-ID`, or after `?after`, from the ring of the last
-//! events; what is not there any more shows as one event with the topic `gap`. The topic `sample` brings the statistics
-//! once a second, for those who name it.
+//! events; what is not there any more shows as one event with the topic `gap`. The topics `sample` (the statistics) and
+//! `rates` (what happened since the sample before) come once a second, for those who name them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,9 +24,10 @@ use tokio::time::Instant;
 use crate::answer::{Answer, Failure, json};
 use crate::app::{App, STREAMS_MAX};
 use crate::clock;
+use crate::collection::Collected;
 use crate::events::{Events, Next};
 use crate::input::{bad_request, query};
-use crate::resources::health::sample;
+use crate::resources::health::{note, sample};
 use crate::route::{Content, Route, of};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -42,7 +43,7 @@ pub(crate) fn routes() -> Vec<Route> {
         query: &[
             (
                 "topics",
-                "Only these topics, with commas between; `sample` comes only if it is named",
+                "Only these topics, with commas between; `sample` and `rates` come only if they are named",
             ),
             (
                 "after",
@@ -99,14 +100,19 @@ async fn events(
     }
     let permit = Arc::clone(&app.streams).try_acquire_owned();
     let permit = permit.map_err(|_| too_many())?;
-    let samples = topics
-        .as_ref()
-        .is_some_and(|it| it.iter().any(|it| it == "sample"));
+    let names = |topic: &str| {
+        let topics = topics.as_ref();
+        topics.is_some_and(|it| it.iter().any(|it| it == topic))
+    };
+    let (samples, rates) = (names("sample"), names("rates"));
     let follower = Follower {
         watch: app.events.watch(),
         seen: start.seen,
         gap: start.gap,
-        next_sample: samples.then(Instant::now),
+        next_sample: (samples || rates).then(Instant::now),
+        samples,
+        rates,
+        pending: None,
         topics,
         _permit: permit,
         app,
@@ -174,6 +180,10 @@ struct Follower {
     gap: bool,
     topics: Option<Vec<String>>,
     next_sample: Option<Instant>,
+    samples: bool,
+    rates: bool,
+    /// Of the moment of the last sample.
+    pending: Option<sse::Event>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -181,6 +191,9 @@ impl Follower {
     /// The next event that is wanted; it may take any time.
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
+            if let Some(pending) = self.pending.take() {
+                return Some(pending);
+            }
             if std::mem::take(&mut self.gap) {
                 return self.gap_event("the server was started anew");
             }
@@ -216,11 +229,24 @@ impl Follower {
             () = tokio::time::sleep_until(at) => {
                 self.next_sample = Some(Instant::now() + SAMPLE_INTERVAL);
                 let collected = self.app.collection.get().await?;
+                if self.rates {
+                    self.pending = self.rates_event(&collected).await;
+                }
+                if !self.samples {
+                    return Some(self.pending.take());
+                }
                 // Not in the ring: it has no number to resume from.
                 let event = sse::Event::default().event("sample");
                 Some(event.json_data(sample(&collected)).ok())
             }
         }
+    }
+
+    /// What happened since the sample before. `None`: there was none.
+    async fn rates_event(&self, collected: &Arc<Collected>) -> Option<sse::Event> {
+        let rates = note(&self.app, collected).await.ok()??;
+        let event = sse::Event::default().event("rates");
+        event.json_data(&*rates).ok()
     }
 
     fn event(&self, event: &Event) -> Option<sse::Event> {

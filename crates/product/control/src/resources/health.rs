@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::answer::{Answer, at_revision, bytes, document, json, unavailable};
 use crate::app::{App, STREAMS_MAX};
 use crate::collection::Collected;
+use crate::history::RatesEvent;
 use crate::input::{bad_request, query};
 use crate::metrics::{Form, Sources, render};
 use crate::route::{Content, Route, of};
@@ -146,6 +147,22 @@ pub(crate) fn sample(collected: &Collected) -> Sample<'_> {
         pid: collected.status.pid,
         statistics: &collected.statistics,
     }
+}
+
+/// The same as clients read it.
+pub(crate) fn as_read(collected: &Collected) -> longshore_api::sample::Sample {
+    let value = serde_json::to_value(sample(collected)).unwrap_or_default();
+    serde_json::from_value(value).unwrap_or_default()
+}
+
+/// Notes a sample in the history, and tells what happened since the one before.
+pub(crate) async fn note(
+    app: &Arc<App>,
+    collected: &Arc<Collected>,
+) -> Result<Option<Arc<RatesEvent>>, crate::answer::Failure> {
+    let collected = Arc::clone(collected);
+    app.read(move |app| app.history.note(as_read(&collected)))
+        .await
 }
 
 /// The report has a version of its own.

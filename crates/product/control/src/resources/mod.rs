@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod events;
 pub(crate) mod health;
+pub(crate) mod logins;
 pub(crate) mod maps;
 pub(crate) mod objects;
 pub(crate) mod sessions;

@@ -2,6 +2,7 @@
 
 mod access;
 mod changes;
+mod dashboard;
 mod following;
 mod support;
 mod surface;

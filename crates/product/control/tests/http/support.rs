@@ -1,7 +1,7 @@
 //! A server with an engine that remembers what it was asked, and plain requests to it.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -245,6 +245,50 @@ impl Server {
     pub fn ask_as(&self, host: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         let stream = TcpStream::connect(self.address).unwrap();
         exchange(stream, method, path, host, headers, "")
+    }
+
+    /// A form, as a browser posts it.
+    pub fn post_form(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
+        let stream = TcpStream::connect(self.address).unwrap();
+        let kind = ("Content-Type", "application/x-www-form-urlencoded");
+        let headers = [&[kind], headers].concat();
+        exchange(
+            stream,
+            "POST",
+            path,
+            &self.address.to_string(),
+            &headers,
+            body,
+        )
+    }
+
+    /// Over the socket, as a forwarded port of a browser does.
+    pub fn ask_socket_as(
+        &self,
+        host: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        exchange(stream, method, path, host, headers, "")
+    }
+
+    /// The lines of a stream of events over TCP.
+    pub fn stream(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> impl Iterator<Item = String> + use<> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", self.address);
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        stream
+            .write_all(format!("{request}\r\n").as_bytes())
+            .unwrap();
+        BufReader::new(stream).lines().map(Result::unwrap)
     }
 
     pub fn bearer(&self) -> String {

@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::{Key, Update};
-use crate::sample::{Connection, Durations, Memory, Sample, Shard, Stages, Times, Volume};
+use longshore_api::sample::{Connection, Durations, Memory, Sample, Shard, Stages, Times, Volume};
 
 fn volume(name: &str, operations: u64) -> Volume {
     Volume {
@@ -53,6 +53,7 @@ fn sample(second: u64) -> Sample {
                     waiting_for_core_ns: 0,
                     asleep_ns: ns / 10 * (3 - shard as u64),
                 },
+                ..Shard::default()
             })
             .collect(),
         connections: vec![Connection {
@@ -63,6 +64,7 @@ fn sample(second: u64) -> Sample {
             received_bytes: second * 786_432_000,
             sent_bytes: second * 196_608_000,
             pending_bytes: 4096,
+            ..Connection::default()
         }],
         stages: vec![Stages {
             volume: "disk0".to_owned(),

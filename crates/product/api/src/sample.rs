@@ -42,6 +42,20 @@ pub struct Shard {
     pub operations_iscsi: u64,
     pub operations_nvme: u64,
     pub times: Times,
+    pub waiting: Waiting,
+    pub engine: Engine,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Waiting {
+    pub wake_up_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Engine {
+    pub sleeps: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -64,6 +78,15 @@ pub struct Connection {
     pub received_bytes: u64,
     pub sent_bytes: u64,
     pub pending_bytes: u64,
+    /// What the kernel knows of it, if that was asked for.
+    pub tcp: Option<Tcp>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Tcp {
+    pub rtt_us: Option<u64>,
+    pub min_rtt_us: Option<u64>,
 }
 
 /// Where the time of operations of a kind went.
