@@ -15,6 +15,11 @@ pub enum Change {
         /// Hosts may find another volume under a number that they know.
         replace: bool,
     },
+    /// A volume that nobody uses is closed, and opened with these keys: who has it open knows it by its old names.
+    Reopen {
+        id: ObjectId,
+        keys: Keys,
+    },
     CloseSession(String),
     /// The size of a volume is read again.
     Refresh(String),

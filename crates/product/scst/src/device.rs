@@ -452,11 +452,13 @@ pub(crate) fn write(state: &State, name: &str, key: &str, value: &str) -> Result
             });
         }
     }
-    let change = Change::Objects {
-        objects: vec![(volume(name), Some(keys))],
-        create: false,
-        // Nobody knows it under a number.
-        replace: state.exports_of(name).is_empty(),
-    };
-    Ok(change.into())
+    if key == "active" {
+        return Ok(Change::put(volume(name), keys).into());
+    }
+    if !state.exports_of(name).is_empty() || state.in_subsystems.contains_key(name) {
+        let text = format!("{key}: device {name} is mapped, and hosts know it by this name");
+        return Err(Refusal::new(EBUSY, text));
+    }
+    let id = volume(name);
+    Ok(Change::Reopen { id, keys }.into())
 }

@@ -75,7 +75,9 @@ impl World {
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), i32> {
         let wanted = self.wanted(path, text).map_err(|refusal| refusal.errno)?;
-        if let Change::Objects { objects, .. } = wanted.change {
+        if let Change::Reopen { id, keys } = wanted.change {
+            self.devices.insert(id.name, keys);
+        } else if let Change::Objects { objects, .. } = wanted.change {
             for (id, keys) in objects {
                 let kind = match id.kind {
                     ObjectKind::Volume => &mut self.devices,
@@ -158,6 +160,7 @@ fn errors_are_numbers_of_the_kernel() {
         (file, "add_device disk1 filename=/a;nv_cache=1;", EINVAL),
         (null, "del_device disk0", EBUSY),
         (null, "del_device disk9", ENOENT),
+        ("sys/devices/disk0/usn", "its-serial", EBUSY),
         (null, "open_device disk9", EINVAL),
         ("sys/handlers/vcdrom/mgmt", "add_device cd ", EOPNOTSUPP),
         (driver, "add_target iqn.2026-11.com.example:a ", EEXIST),

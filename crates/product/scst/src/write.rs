@@ -38,6 +38,10 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
             target::initiators(state, name, group, verb, rest).map(Wanted::from)
         }
         File::Setting(name) => fixed(&SETTINGS, name, text),
+        // scstadmin says so when it has cleared the configuration.
+        File::Driver("enabled") if text == "0" && state.targets.is_empty() => {
+            Ok(Change::Nothing.into())
+        }
         File::Driver(name) => fixed(&DRIVER_SETTINGS, name, text),
         File::Group(_, _, name) => fixed(&target::GROUP_FIXED, name, text),
         File::Session(target, name, "force_close") => {

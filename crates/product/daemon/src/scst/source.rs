@@ -27,7 +27,7 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 const TRIES: usize = 16;
 
 /// How long a write waits for a volume to be closed, or a session.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSING: Duration = Duration::from_secs(25);
 
 /// Counts of a connection at the last reading: idles, reads, reads in Nagle mode.
 type Counts = (u64, u64, u64);
@@ -164,6 +164,7 @@ impl Source {
                     self.plane.refresh_sizes();
                     Ok(())
                 }
+                Change::Reopen { id, keys } => self.reopen(&whole, id, keys, caller),
                 Change::CloseSession(id) => self.close_session(&id, caller),
                 Change::Objects {
                     objects,
@@ -231,6 +232,40 @@ impl Source {
             wait_while(|| self.plane.is_leaving(name));
         }
         Ok(())
+    }
+
+    /// Two changes: the first one closes the volume, the second one opens it with its new keys. If that is refused, it is
+    /// as it was.
+    fn reopen(
+        &self,
+        whole: &Whole,
+        id: ObjectId,
+        keys: Keys,
+        caller: &Caller,
+    ) -> Result<(), Box<Problem>> {
+        let put = |keys: Keys, revision: Option<Revision>| {
+            let options = ChangeOptions {
+                revision,
+                drain: true,
+                ..ChangeOptions::default()
+            };
+            let id = id.clone();
+            self.plane.apply(Wish::Put { id, keys }, options, caller)
+        };
+        let before = whole.api.volumes.get(&id.name).cloned();
+        let Some(before) = before else {
+            // It belongs to somebody else, and this says to whom.
+            return put(keys, Some(whole.revision)).map(drop);
+        };
+        let mut closed = before.clone();
+        closed.insert("enabled".to_owned(), false.into());
+        put(closed, Some(whole.revision))?;
+        wait_while(|| self.plane.is_leaving(&id.name));
+        let outcome = put(keys, None);
+        if outcome.is_err() {
+            put(before, None)?;
+        }
+        outcome.map(drop)
     }
 
     fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Box<Problem>> {
