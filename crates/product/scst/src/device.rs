@@ -391,16 +391,10 @@ pub(crate) fn add(
     Ok(Wanted { change, ignored })
 }
 
-/// `del_device NAME`.
-pub(crate) fn remove(
-    state: &State,
-    handler: Option<Handler>,
-    name: &str,
-) -> Result<Change, Refusal> {
-    let missing = || Refusal::missing(format!("there is no device {name}"));
-    let device = state.devices.get(name).ok_or_else(missing)?;
-    if handler.is_some_and(|handler| handler != device.handler()) {
-        return Err(missing());
+/// `del_device NAME`: any handler of virtual disks closes those of the others, as in SCST.
+pub(crate) fn remove(state: &State, name: &str) -> Result<Change, Refusal> {
+    if !state.devices.contains_key(name) {
+        return Err(Refusal::missing(format!("there is no device {name}")));
     }
     if let Some(export) = state.exports_of(name).first() {
         let text = format!("device {name} is LUN {} of {}", export.lun, export.target);

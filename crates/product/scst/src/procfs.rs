@@ -222,7 +222,7 @@ fn vdisk_command(state: &State, verb: &str, rest: &str) -> Result<Wanted, Refusa
             }
             device::add(state, handler, name, &parameters)
         }
-        "close" => device::remove(state, None, name).map(Wanted::from),
+        "close" => device::remove(state, name).map(Wanted::from),
         "resync_size" => device::write(state, name, "resync_size", "1"),
         "set_t10_dev_id" => device::write(state, name, "usn", rest),
         _ => Err(targets::unknown(verb)),

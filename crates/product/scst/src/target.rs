@@ -353,10 +353,11 @@ pub(crate) fn remove_target_attribute(
         }
         "OutgoingUser" => drop(keys.remove("mutual").ok_or_else(gone)?),
         "allowed_portal" => {
+            let tag = value.parse().ok();
             let tags = list(keys, "portal-groups");
             let place = tags
                 .iter()
-                .position(|it| it.to_string() == value)
+                .position(|it| it.as_u64() == tag && tag.is_some())
                 .ok_or_else(gone)?;
             tags.remove(place);
         }

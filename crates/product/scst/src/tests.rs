@@ -443,10 +443,10 @@ proptest! {
     #[test]
     fn any_bytes_are_answered(path in 0..PATHS.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let world = small_world();
-        if let Some(Node::File(file)) = world.find(PATHS[path]) {
-            if let Err(refusal) = write(&world.state(), &file, &bytes) {
-                prop_assert!(refusal.errno > 0 && !refusal.text.is_empty());
-            }
+        if let Some(Node::File(file)) = world.find(PATHS[path])
+            && let Err(refusal) = write(&world.state(), &file, &bytes)
+        {
+            prop_assert!(refusal.errno > 0 && !refusal.text.is_empty());
         }
     }
 

@@ -73,7 +73,7 @@ fn of_handler(state: &State, handler: Handler, verb: &str, rest: &str) -> Result
     let (name, rest) = word(rest);
     match verb {
         "add_device" => device::add(state, handler, name, rest),
-        "del_device" => device::remove(state, Some(handler), name).map(Wanted::from),
+        "del_device" => device::remove(state, name).map(Wanted::from),
         _ => Err(target::unknown(verb)),
     }
 }
