@@ -40,6 +40,7 @@ use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
 use crate::predict::PredictArguments;
 use crate::probe::ProbeArguments;
+use crate::scst::ScstArguments;
 use crate::session::SessionArguments;
 use crate::status::StatusArguments;
 use crate::target::TargetArguments;
@@ -145,6 +146,9 @@ pub enum Command {
     /// Prints a report on every setting of the source. No volume is opened and no server is contacted.
     #[command(after_long_help = manual::help("import"))]
     Import(Box<ImportArguments>),
+    /// Run SCST's tools on the trees of a running server
+    #[command(after_long_help = manual::help("scst"))]
+    Scst(Box<ScstArguments>),
     /// Print a completion script for a shell
     #[command(after_long_help = manual::help("completions"))]
     Completions {
@@ -232,6 +236,18 @@ pub struct Serve {
         hide_long_help = true
     )]
     socket: Option<ApiSocket>,
+
+    /// Mount SCST's trees of files here, for scstadmin
+    ///
+    /// sys is /sys/kernel/scst_tgt, proc/scsi_tgt that of the procfs era. `longshore scst shell` puts them where the
+    /// tools look.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
+    scst_tree: Option<PathBuf>,
 
     /// Read volumes, targets, subsystems, listeners and limits from a TOML file
     ///
@@ -441,6 +457,7 @@ impl Serve {
             nvme_discovery: self.nvme_discovery,
             api: self.api,
             socket: self.socket,
+            scst_tree: self.scst_tree,
             engine: self.engine,
             cores: self.cores,
             transmit: TransmitKeys {

@@ -29,6 +29,7 @@ mod output;
 mod plan;
 mod predict;
 mod probe;
+mod scst;
 mod server;
 mod session;
 mod status;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Events(arguments) => events::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Scst(arguments) => scst::run(&arguments),
         Command::Completions { shell } => print(&arguments::completions(shell)),
         Command::Manual(arguments) => run_manual(&arguments),
     }

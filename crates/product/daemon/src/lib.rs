@@ -28,6 +28,7 @@ pub mod memory;
 mod opening;
 
 pub mod portals;
+mod scst;
 pub mod serve;
 pub mod service_manager;
 pub mod state;

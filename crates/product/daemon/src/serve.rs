@@ -30,6 +30,7 @@ use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::opening::log_opened;
 use crate::portals::{self, PortalError};
+use crate::scst::MountedTree;
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
 use crate::{
@@ -235,6 +236,8 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
             tracing::warn!("cannot start the inspection of volumes: {error}");
         }
     });
+    let tree = config.api.scst_tree.as_deref();
+    let tree = tree.and_then(|path| MountedTree::mount(path, &plane, controlled.clone()));
     memory::settle();
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
@@ -247,6 +250,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let reload = reload_on_request(Arc::clone(&plane)).map_err(StartError::Thread)?;
     let mut running = Running {
         _control: control,
+        tree,
         server: controlled,
         plane,
         reload,
@@ -268,6 +272,8 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
 struct Running {
     /// Answers until the server has ended.
     _control: Option<ControlServer>,
+    /// SCST's trees, mounted until the server begins to stop.
+    tree: Option<MountedTree>,
     server: Control,
     /// What is served, and what changes it.
     plane: Arc<Plane>,
@@ -302,6 +308,7 @@ impl Running {
                         control::signal_name(signal)
                     );
                     service_manager::stopping();
+                    drop(self.tree.take());
                     self.plane.stop(CHANGE_IN_PROGRESS);
                     self.server.shut_down();
                     for volume in self.plane.volumes() {

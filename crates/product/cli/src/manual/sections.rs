@@ -40,6 +40,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("events", &EVENTS),
     ("token", &TOKEN),
     ("import", &IMPORT),
+    ("scst", &SCST),
     ("completions", &COMPLETIONS),
     ("manual", &MANUAL),
 ];
@@ -787,6 +788,36 @@ const EVENTS: Page = Page {
         "longshore events --follow --topics change,session",
     )],
     see_also: &[("longshore", "1"), ("longshore-top", "1")],
+};
+
+const SCST: Page = Page {
+    notes: &[
+        "`longshore serve --scst-tree DIRECTORY` mounts the trees. In the shell, /sys/kernel/scst_tgt and \
+         /proc/scsi_tgt are those of the server, for this process and its children alone. Root needs no user namespace; \
+         another user is root in one of its own.",
+        "In the shell, /proc and /sys/kernel have these names beside the ones of the system: /proc lists no processes but \
+         `self`. Nothing else of the system changes.",
+        "Needs unshare(1) and mount(8) of util-linux.",
+    ],
+    signals: &[],
+    exit_status: &[
+        ("STATUS", "That of the command."),
+        ("1", "There is no tree, or no namespace can be made."),
+        USAGE,
+    ],
+    environment: &[("SHELL", "What is run without a command.")],
+    files: &[],
+    examples: &[
+        (
+            "Carry out SCST's configuration on a running server",
+            "longshore scst shell -- scstadmin -config /etc/scst.conf",
+        ),
+        (
+            "Look at the trees of one of two servers",
+            "longshore scst shell --tree /run/longshore/scst",
+        ),
+    ],
+    see_also: &[("unshare", "1"), ("scstadmin", "1")],
 };
 
 const IMPORT: Page = Page {

@@ -6,6 +6,7 @@ mod now;
 mod outlook;
 mod parts;
 mod revisions;
+mod whole;
 mod wishes;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use now::{Now, uses};
 use outlook::{check_revision, users};
 use parts::PATIENCE;
 pub use parts::{Plane, Process};
+pub use whole::{Whole, WholeVolume};
 
 impl Plane {
     /// Reads the file again and carries out what it says now. Says what was done, and what was not, in the log.

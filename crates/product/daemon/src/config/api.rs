@@ -18,6 +18,8 @@ pub struct ApiConfig {
     /// Where to listen for HTTP; nowhere when absent.
     pub address: Option<ApiAddress>,
     pub socket: ApiSocket,
+    /// Where SCST's trees are mounted; nowhere when absent.
+    pub scst_tree: Option<PathBuf>,
     /// Paths of the file `[api]`, resolved.
     pub table: ApiTable,
 }
@@ -26,7 +28,9 @@ impl ApiConfig {
     /// Somebody has said where it is to be, so that volumes can come later.
     #[must_use]
     pub const fn is_asked_for(&self) -> bool {
-        self.address.is_some() || matches!(self.socket, ApiSocket::At(_))
+        self.address.is_some()
+            || self.scst_tree.is_some()
+            || matches!(self.socket, ApiSocket::At(_))
     }
 }
 

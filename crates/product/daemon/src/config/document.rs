@@ -190,6 +190,8 @@ pub struct LunTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccessTable {
+    /// What it is called. A rule with a name may be for nobody yet.
+    pub name: Option<Spanned<String>>,
     /// iSCSI names, patterns of them, or `*` for all that no other rule matches.
     pub initiators: Vec<Spanned<String>>,
     /// Their own map; the target's when not given.
@@ -311,6 +313,8 @@ pub struct ListenTable {
     pub api: Option<ApiAddress>,
     /// Its Unix socket, or `none`.
     pub socket: Option<ApiSocket>,
+    /// Where SCST's trees are mounted.
+    pub scst_tree: Option<PathBuf>,
 }
 
 /// A portal: `"ADDR:PORT[,advertise=…][,tag=N]"` or a table with the same keys.

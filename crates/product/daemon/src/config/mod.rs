@@ -100,6 +100,8 @@ pub struct Arguments {
     pub nvme_discovery: Vec<DiscoveryArgument>,
     pub api: Option<ApiAddress>,
     pub socket: Option<ApiSocket>,
+    /// `--scst-tree`
+    pub scst_tree: Option<PathBuf>,
     pub engine: Option<EngineChoice>,
     pub cores: Option<CoreList>,
     /// `--transmit`, `--send` and `--nagle-…`
@@ -281,6 +283,7 @@ impl Config {
 
         config.api.address = arguments.api.or(config.api.address);
         replace(&mut config.api.socket, arguments.socket.clone());
+        config.api.scst_tree = arguments.scst_tree.clone().or(config.api.scst_tree);
         problems.note(config.check_api());
         replace(&mut config.engine.kind, arguments.engine);
         if let Some(transmit) = problems.note(config.transmit.settle(file)) {
@@ -427,6 +430,8 @@ impl Config {
             Some(other) => other.clone(),
             None => ApiSocket::Default,
         };
+        let tree = document.listen.scst_tree.as_ref();
+        self.api.scst_tree = tree.map(|path| file.resolve(path));
         let Some(table) = &document.api else {
             return Ok(());
         };

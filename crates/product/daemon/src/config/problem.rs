@@ -274,6 +274,10 @@ pub enum ProblemKind {
     },
     #[error("a rule needs at least one initiator; write its name, or \"*\" for all others")]
     RuleForNobody,
+    #[error("the name of a rule has 1 to 128 characters, without `/`")]
+    BadRuleName,
+    #[error("an earlier rule of this target is called `{0}` already; choose another name")]
+    DuplicateRuleName(String),
     /// An initiator in two rules.
     #[error(
         "an earlier rule of this target names initiator `{0}` already; remove it from one of them"

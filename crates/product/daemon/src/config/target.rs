@@ -139,7 +139,24 @@ impl TargetReader<'_> {
         target: &mut TargetConfig,
     ) -> Result<(), Problem> {
         let file = self.file;
-        if rule.initiators.is_empty() {
+        if let Some(name) = &rule.name {
+            let mut rules = table.access.iter().take_while(|other| other.span() != span);
+            let is_twice = |other: &Spanned<AccessTable>| {
+                let other = other.get_ref().name.as_ref();
+                other.is_some_and(|other| other.get_ref() == name.get_ref())
+            };
+            let text = name.get_ref();
+            if !(1..=128).contains(&text.len())
+                || text.contains('/')
+                || text.chars().any(char::is_control)
+            {
+                return Err(file.problem(name.span(), ProblemKind::BadRuleName));
+            }
+            if rules.any(is_twice) {
+                let kind = ProblemKind::DuplicateRuleName(text.clone());
+                return Err(file.problem(name.span(), kind));
+            }
+        } else if rule.initiators.is_empty() {
             return Err(file.problem(span, ProblemKind::RuleForNobody));
         }
         let authentication = if rule.accounts.is_none() && rule.mutual.is_none() {

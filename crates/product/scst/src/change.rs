@@ -1,0 +1,57 @@
+//! What a write asks for.
+
+use longshore_api::object::{Keys, ObjectId};
+
+/// What a write asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It is so already.
+    Nothing,
+    /// Objects of the API get these keys, or go (`None`): all or none of them.
+    Objects {
+        objects: Vec<(ObjectId, Option<Keys>)>,
+        /// What must not be there yet.
+        create: bool,
+        /// Hosts may find another volume under a number that they know.
+        replace: bool,
+    },
+    /// A volume that nobody uses is closed, and opened with these keys: who has it open knows it by its old names.
+    Reopen {
+        id: ObjectId,
+        keys: Keys,
+    },
+    CloseSession(String),
+    /// The size of a volume is read again.
+    Refresh(String),
+}
+
+impl Change {
+    pub(crate) fn put(id: ObjectId, keys: Keys) -> Self {
+        Self::objects(vec![(id, Some(keys))])
+    }
+
+    pub(crate) const fn objects(objects: Vec<(ObjectId, Option<Keys>)>) -> Self {
+        Self::Objects {
+            objects,
+            create: false,
+            replace: false,
+        }
+    }
+}
+
+/// A change, and what of the command has no effect here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub change: Change,
+    /// For the log.
+    pub ignored: Vec<String>,
+}
+
+impl From<Change> for Wanted {
+    fn from(change: Change) -> Self {
+        Self {
+            change,
+            ignored: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The objects that the trees show, in a form in which a path finds them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
+use serde_json::{Value, json};
+
+/// The name of the rule for initiators of no group.
+pub const DEFAULT_GROUP: &str = "Default";
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub owner: Owner,
+    /// With secrets.
+    pub keys: Keys,
+    pub size_bytes: u64,
+    pub serial: String,
+}
+
+/// An iSCSI target.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub owner: Owner,
+    /// With secrets, and with a map.
+    pub keys: Keys,
+    /// Its map for initiators of no group.
+    pub luns: BTreeMap<u64, Lun>,
+    pub groups: Vec<Group>,
+    /// Places of the groups, by name.
+    places: HashMap<String, usize>,
+    /// By the names of their directories.
+    pub sessions: BTreeMap<String, Session>,
+}
+
+/// An entry of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lun {
+    pub device: String,
+    pub read_only: bool,
+}
+
+/// A rule of a target.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub name: String,
+    pub initiators: Vec<String>,
+    pub luns: BTreeMap<u64, Lun>,
+}
+
+/// A session of an initiator.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    pub id: String,
+    pub initiator: String,
+    pub target: String,
+    pub connections: Vec<Connection>,
+    /// The group whose map it has.
+    pub group: Option<String>,
+}
+
+/// A connection of a session, with the counters of its transmit policy since it is open.
+#[derive(Clone, Debug, Default)]
+pub struct Connection {
+    pub address: String,
+    pub commands: u64,
+    pub policy: String,
+    pub nagle: bool,
+    pub busy: u64,
+    pub max_busy: u64,
+    pub avg_busy: f64,
+    pub idles: u64,
+    pub reads: u64,
+    pub reads_in_nagle: u64,
+}
+
+/// A map in which a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    pub target: String,
+    pub group: Option<String>,
+    pub lun: u64,
+}
+
+/// What the trees show.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub devices: BTreeMap<String, Device>,
+    pub targets: BTreeMap<String, Target>,
+    /// Maps of targets, by device.
+    pub exports: HashMap<String, Vec<Export>>,
+    /// Maps of subsystems name them.
+    pub in_subsystems: HashMap<String, usize>,
+    /// `limits.queue-depth`.
+    pub queue_depth: u64,
+}
+
+impl State {
+    #[must_use]
+    pub fn new(
+        devices: BTreeMap<String, Device>,
+        targets: impl IntoIterator<Item = (String, Owner, Keys)>,
+        sessions: Vec<Session>,
+    ) -> Self {
+        let mut state = Self {
+            devices,
+            queue_depth: 512,
+            ..Self::default()
+        };
+        for (name, owner, keys) in targets {
+            state.targets.insert(name, Target::new(owner, keys));
+        }
+        for mut session in sessions {
+            let Some(target) = state.targets.get_mut(&session.target) else {
+                continue;
+            };
+            session.group = target.group_of(&session.initiator).map(str::to_owned);
+            let mut name = session.initiator.replace('/', "_");
+            if target.sessions.contains_key(&name) {
+                name = format!("{name}_{}", session.id);
+            }
+            target.sessions.insert(name, session);
+        }
+        for (name, target) in &state.targets {
+            let groups = target.groups.iter();
+            let maps = std::iter::once((None, &target.luns))
+                .chain(groups.map(|group| (Some(&group.name), &group.luns)));
+            for (group, luns) in maps {
+                for (lun, entry) in luns {
+                    let exports = state.exports.entry(entry.device.clone()).or_default();
+                    exports.push(Export {
+                        target: name.clone(),
+                        group: group.cloned(),
+                        lun: *lun,
+                    });
+                }
+            }
+        }
+        state
+    }
+
+    /// The maps of targets in which a device is.
+    #[must_use]
+    pub fn exports_of(&self, device: &str) -> &[Export] {
+        self.exports.get(device).map_or(&[], Vec::as_slice)
+    }
+
+    /// A map of a target.
+    #[must_use]
+    pub fn luns(&self, target: &str, group: Option<&str>) -> Option<&BTreeMap<u64, Lun>> {
+        let target = self.targets.get(target)?;
+        match group {
+            None => Some(&target.luns),
+            Some(group) => Some(&target.group(group)?.luns),
+        }
+    }
+}
+
+impl Target {
+    fn new(owner: Owner, keys: Keys) -> Self {
+        let groups: Vec<Group> = rules(&keys)
+            .enumerate()
+            .filter_map(|(place, rule)| {
+                let name = group_name(place, rule)?;
+                Some(Group {
+                    name,
+                    initiators: initiators(rule).map(str::to_owned).collect(),
+                    luns: luns(rule.get("luns").or_else(|| keys.get("luns"))),
+                })
+            })
+            .collect();
+        let names = groups.iter().enumerate();
+        Self {
+            owner,
+            luns: luns(keys.get("luns")),
+            places: names
+                .map(|(place, group)| (group.name.clone(), place))
+                .collect(),
+            groups,
+            keys,
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.places.get(name).map(|place| &self.groups[*place])
+    }
+
+    /// The group whose map an initiator has.
+    fn group_of(&self, initiator: &str) -> Option<&str> {
+        let matches = |group: &&Group| group.initiators.iter().any(|it| covers(it, initiator));
+        self.groups.iter().find(matches).map(|group| &*group.name)
+    }
+
+    /// Whether it is served.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.keys.get("enabled") != Some(&Value::Bool(false))
+    }
+}
+
+/// Whether a pattern of initiators' names covers a name.
+fn covers(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.to_ascii_lowercase().into_bytes();
+    let name = name.to_ascii_lowercase().into_bytes();
+    let (mut at, mut place) = (0, 0);
+    // The last star, and how much of the name it has taken.
+    let mut star: Option<(usize, usize)> = None;
+    while place < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, place));
+                at += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[place] => {
+                at += 1;
+                place += 1;
+            }
+            _ => {
+                let Some((star_at, taken)) = star else {
+                    return false;
+                };
+                star = Some((star_at, taken + 1));
+                at = star_at + 1;
+                place = taken + 1;
+            }
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+fn rules(keys: &Keys) -> impl Iterator<Item = &Keys> {
+    let rules = keys.get("access").and_then(Value::as_array);
+    rules.into_iter().flatten().filter_map(Value::as_object)
+}
+
+fn initiators(rule: &Keys) -> impl Iterator<Item = &str> {
+    let names = rule.get("initiators").and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The group that a rule is. `None`: it is for initiators of no group.
+fn group_name(place: usize, rule: &Keys) -> Option<String> {
+    match rule.get("name").and_then(Value::as_str) {
+        Some(DEFAULT_GROUP) => None,
+        Some(name) => Some(name.to_owned()),
+        None if rule.len() == 1 && initiators(rule).eq(["*"]) => None,
+        None => Some(format!("rule{}", place + 1)),
+    }
+}
+
+fn luns(list: Option<&Value>) -> BTreeMap<u64, Lun> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    let entries = list.filter_map(|entry| {
+        let lun = Lun {
+            device: entry.get("volume")?.as_str()?.to_owned(),
+            read_only: entry.get("read-only") == Some(&Value::Bool(true)),
+        };
+        Some((entry.get("lun")?.as_u64()?, lun))
+    });
+    entries.collect()
+}
+
+fn luns_value(luns: &BTreeMap<u64, Lun>) -> Value {
+    let entries = luns.iter().map(|(number, lun)| match lun.read_only {
+        true => json!({"lun": number, "volume": lun.device, "read-only": true}),
+        false => json!({"lun": number, "volume": lun.device}),
+    });
+    entries.collect()
+}
+
+pub(crate) fn volume(name: &str) -> ObjectId {
+    ObjectId {
+        kind: ObjectKind::Volume,
+        name: name.to_owned(),
+    }
+}
+
+pub(crate) fn target(name: &str) -> ObjectId {
+    ObjectId {
+        kind: ObjectKind::Target,
+        name: name.to_owned(),
+    }
+}
+
+/// A target while it is changed: its keys, with groups to edit.
+pub(crate) struct Edited {
+    keys: Keys,
+    pub luns: BTreeMap<u64, Lun>,
+    pub groups: Vec<EditedGroup>,
+}
+
+pub(crate) struct EditedGroup {
+    /// What else the rule says.
+    rule: Keys,
+    pub name: String,
+    pub initiators: Vec<String>,
+    pub luns: BTreeMap<u64, Lun>,
+}
+
+impl EditedGroup {
+    pub fn new(name: &str) -> Self {
+        Self {
+            rule: Keys::new(),
+            name: name.to_owned(),
+            initiators: Vec::new(),
+            luns: BTreeMap::new(),
+        }
+    }
+
+    fn is_pattern(name: &str) -> bool {
+        name.contains(['*', '?'])
+    }
+}
+
+impl Edited {
+    pub fn new() -> Self {
+        let mut keys = Keys::new();
+        keys.insert("enabled".to_owned(), false.into());
+        Self {
+            keys,
+            luns: BTreeMap::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    pub fn of(target: &Target) -> Self {
+        let groups = rules(&target.keys).enumerate().filter_map(|(place, rule)| {
+            let name = group_name(place, rule)?;
+            let group = target.group(&name)?;
+            Some(EditedGroup {
+                rule: rule.clone(),
+                name,
+                initiators: group.initiators.clone(),
+                luns: group.luns.clone(),
+            })
+        });
+        Self {
+            groups: groups.collect(),
+            luns: target.luns.clone(),
+            keys: target.keys.clone(),
+        }
+    }
+
+    pub fn keys_mut(&mut self) -> &mut Keys {
+        &mut self.keys
+    }
+
+    pub fn group(&mut self, name: &str) -> Option<&mut EditedGroup> {
+        self.groups.iter_mut().find(|group| group.name == name)
+    }
+
+    /// A map of it.
+    pub fn map(&mut self, group: Option<&str>) -> Option<&mut BTreeMap<u64, Lun>> {
+        match group {
+            None => Some(&mut self.luns),
+            Some(group) => Some(&mut self.group(group)?.luns),
+        }
+    }
+
+    /// Its keys. Initiators of no group have the map of the target, and are refused if that is empty.
+    pub fn keys(mut self) -> Keys {
+        let is_pattern = |name: &String| EditedGroup::is_pattern(name);
+        for group in &mut self.groups {
+            group.initiators.sort_by_key(is_pattern);
+        }
+        // A pattern in front of a name that it covers would decide for it.
+        let rank = |name: &String| (name == "*", is_pattern(name));
+        self.groups
+            .sort_by_key(|group| group.initiators.iter().map(rank).max());
+        let has_all = self
+            .groups
+            .iter()
+            .any(|group| group.initiators.iter().any(|it| it == "*"));
+        let mut access: Vec<Value> = self
+            .groups
+            .into_iter()
+            .map(|group| {
+                let mut rule = group.rule;
+                rule.insert("name".to_owned(), group.name.into());
+                rule.insert("initiators".to_owned(), group.initiators.into());
+                rule.insert("luns".to_owned(), luns_value(&group.luns));
+                Value::Object(rule)
+            })
+            .collect();
+        if !has_all {
+            let all: &[&str] = if self.luns.is_empty() { &[] } else { &["*"] };
+            access.push(json!({"name": DEFAULT_GROUP, "initiators": all}));
+        }
+        self.keys.insert("luns".to_owned(), luns_value(&self.luns));
+        self.keys.insert("access".to_owned(), Value::Array(access));
+        self.keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_cover_names_as_the_server_matches_them() {
+        for (pattern, name, expected) in [
+            ("iqn.2026-11.a:b", "IQN.2026-11.a:b", true),
+            ("iqn.*", "iqn.2026-11.a:b", true),
+            ("*:b", "iqn.2026-11.a:b", true),
+            ("iqn.20??-11.*:?", "iqn.2026-11.a:b", true),
+            ("iqn.2026-11.a:bc", "iqn.2026-11.a:b", false),
+            ("*c", "iqn.2026-11.a:b", false),
+            ("", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(covers(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Commands against the model, and hostile text.
+
+use std::collections::BTreeMap;
+
+use longshore_api::object::{Keys, ObjectKind, Owner};
+use proptest::prelude::*;
+
+use crate::change::{Change, Wanted};
+use crate::errno::{EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
+use crate::node::{Directory, File, Node};
+use crate::state::{Connection, Device, Session, State};
+use crate::write::{COMMAND_MAX, write};
+
+/// Objects that changes are carried out on, as the server would.
+#[derive(Default)]
+struct World {
+    devices: BTreeMap<String, Keys>,
+    targets: BTreeMap<String, Keys>,
+}
+
+impl World {
+    fn state(&self) -> State {
+        let devices = self.devices.iter().map(|(name, keys)| {
+            let size = keys.get("size").and_then(serde_json::Value::as_u64);
+            let device = Device {
+                owner: Owner::Api,
+                keys: keys.clone(),
+                size_bytes: size.unwrap_or(1 << 20),
+                serial: "0123".to_owned(),
+            };
+            (name.clone(), device)
+        });
+        let targets = self.targets.iter();
+        let targets = targets.map(|(name, keys)| (name.clone(), Owner::Api, keys.clone()));
+        let session = Session {
+            id: "7".to_owned(),
+            initiator: "iqn.2026-11.com.example:host1".to_owned(),
+            target: TARGET.to_owned(),
+            connections: vec![Connection {
+                address: "192.0.2.1:5000".to_owned(),
+                reads: 10,
+                reads_in_nagle: 4,
+                ..Connection::default()
+            }],
+            group: None,
+        };
+        State::new(devices.collect(), targets, vec![session])
+    }
+
+    fn find(&self, path: &str) -> Option<Node> {
+        find(&self.state(), path)
+    }
+
+    fn read(&self, path: &str) -> String {
+        match self.find(path) {
+            Some(Node::File(file)) => file.text(&self.state()),
+            Some(Node::Link(link)) => link.text(&self.state()).unwrap(),
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        match self.find(path) {
+            Some(Node::Directory(directory)) => directory.names(&self.state()),
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    fn wanted(&self, path: &str, text: &str) -> Result<Wanted, Refusal> {
+        let Some(Node::File(file)) = self.find(path) else {
+            panic!("{path} is no file");
+        };
+        write(&self.state(), &file, text.as_bytes())
+    }
+
+    fn write(&mut self, path: &str, text: &str) -> Result<(), i32> {
+        let wanted = self.wanted(path, text).map_err(|refusal| refusal.errno)?;
+        if let Change::Reopen { id, keys } = wanted.change {
+            self.devices.insert(id.name, keys);
+        } else if let Change::Objects { objects, .. } = wanted.change {
+            for (id, keys) in objects {
+                let kind = match id.kind {
+                    ObjectKind::Volume => &mut self.devices,
+                    _ => &mut self.targets,
+                };
+                match keys {
+                    Some(keys) => drop(kind.insert(id.name, keys)),
+                    None => drop(kind.remove(&id.name)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn find(state: &State, path: &str) -> Option<Node> {
+    let mut node = Node::Directory(Directory::Root);
+    for name in path.split('/') {
+        let Node::Directory(directory) = &node else {
+            return None;
+        };
+        node = directory.child(state, name)?;
+    }
+    Some(node)
+}
+
+const TARGET: &str = "iqn.2026-11.com.example:a";
+
+fn small_world() -> World {
+    let mut world = World::default();
+    world
+        .write(
+            "sys/handlers/vdisk_nullio/mgmt",
+            "add_device disk0 size_mb=8;",
+        )
+        .unwrap();
+    world
+        .write("sys/targets/iscsi/mgmt", &format!("add_target {TARGET} "))
+        .unwrap();
+    let luns = format!("sys/targets/iscsi/{TARGET}/luns/mgmt");
+    world.write(&luns, "add disk0 0").unwrap();
+    world
+}
+
+#[test]
+fn a_device_is_a_volume_with_links_both_ways() {
+    let world = small_world();
+    assert_eq!(
+        world.read("sys/handlers/vdisk_nullio/disk0"),
+        "../../devices/disk0"
+    );
+    assert_eq!(
+        world.read("sys/devices/disk0/handler"),
+        "../../handlers/vdisk_nullio"
+    );
+    assert_eq!(world.read("sys/devices/disk0/size"), "8388608\n[key]\n");
+    assert_eq!(
+        world.read("sys/devices/disk0/exported/export0"),
+        format!("../../../targets/iscsi/{TARGET}/luns/0")
+    );
+    assert_eq!(
+        world.read(&format!("sys/targets/iscsi/{TARGET}/luns/0/device")),
+        "../../../../../devices/disk0"
+    );
+}
+
+#[test]
+fn errors_are_numbers_of_the_kernel() {
+    let mut world = small_world();
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    let file = "sys/handlers/vdisk_fileio/mgmt";
+    let driver = "sys/targets/iscsi/mgmt";
+    let luns = &format!("sys/targets/iscsi/{TARGET}/luns/mgmt");
+    for (path, command, errno) in [
+        (null, "add_device disk0 ", EEXIST),
+        (null, "add_device disk1 nonsense=1;", EINVAL),
+        (null, "add_device disk1 size_mb", EINVAL),
+        (null, "add_device disk1 blocksize=1024;", EINVAL),
+        (file, "add_device disk1 ", EINVAL),
+        (file, "add_device disk1 filename=/a;nv_cache=1;", EINVAL),
+        (null, "del_device disk0", EBUSY),
+        (null, "del_device disk9", ENOENT),
+        ("sys/devices/disk0/usn", "its-serial", EBUSY),
+        (null, "open_device disk9", EINVAL),
+        ("sys/handlers/vcdrom/mgmt", "add_device cd ", EOPNOTSUPP),
+        (driver, "add_target iqn.2026-11.com.example:a ", EEXIST),
+        (driver, "del_target iqn.2026-11.com.example:b", ENOENT),
+        (driver, "add_attribute IncomingUser a b", EOPNOTSUPP),
+        (luns, "add disk0 0", EEXIST),
+        (luns, "add disk0 1", EEXIST),
+        (luns, "add disk9 1", EINVAL),
+        (luns, "add disk0 16384", EINVAL),
+        (luns, "del 5", ENOENT),
+        ("sys/last_sysfs_mgmt_res", "0", crate::errno::EROFS),
+    ] {
+        assert_eq!(world.write(path, command), Err(errno), "{command}");
+    }
+    assert_eq!(
+        world.write(null, &"x".repeat(COMMAND_MAX + 1)),
+        Err(crate::errno::E2BIG)
+    );
+}
+
+#[test]
+fn a_group_is_a_rule_and_the_rest_has_the_map_of_the_target() {
+    let mut world = small_world();
+    let groups = format!("sys/targets/iscsi/{TARGET}/ini_groups");
+    world
+        .write("sys/handlers/vdisk_nullio/mgmt", "add_device disk1 ")
+        .unwrap();
+    world
+        .write(&format!("{groups}/mgmt"), "create hosts")
+        .unwrap();
+    let initiators = format!("{groups}/hosts/initiators/mgmt");
+    world
+        .write(&initiators, "add iqn.2026-11.com.example:*")
+        .unwrap();
+    world
+        .write(&initiators, "add iqn.2026-11.com.example:host1")
+        .unwrap();
+    world
+        .write(
+            &format!("{groups}/hosts/luns/mgmt"),
+            "add disk1 0 read_only=1;",
+        )
+        .unwrap();
+    let expected = serde_json::json!([
+        {
+            "name": "hosts",
+            "initiators": ["iqn.2026-11.com.example:host1", "iqn.2026-11.com.example:*"],
+            "luns": [{"lun": 0, "volume": "disk1", "read-only": true}],
+        },
+        {"name": "Default", "initiators": ["*"]},
+    ]);
+    assert_eq!(world.targets[TARGET]["access"], expected);
+    assert_eq!(world.names(&groups), ["mgmt", "hosts"]);
+    assert_eq!(
+        world.read(&format!(
+            "sys/targets/iscsi/{TARGET}/sessions/iqn.2026-11.com.example:host1/luns"
+        )),
+        "../../ini_groups/hosts/luns"
+    );
+    world
+        .write(&format!("sys/targets/iscsi/{TARGET}/luns/mgmt"), "clear")
+        .unwrap();
+    let last = world.targets[TARGET]["access"][1].clone();
+    assert_eq!(
+        last,
+        serde_json::json!({"name": "Default", "initiators": []})
+    );
+    assert_eq!(
+        world.write(&format!("{groups}/hosts/initiators/mgmt"), "add !iqn.a"),
+        Err(EINVAL)
+    );
+}
+
+#[test]
+fn accounts_are_numbered_attributes_that_only_the_owner_reads() {
+    let mut world = small_world();
+    let driver = "sys/targets/iscsi/mgmt";
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    for command in [
+        "IncomingUser one secret-of-one",
+        "IncomingUser two secret-of-two",
+    ] {
+        world
+            .write(driver, &format!("add_target_attribute {TARGET} {command}"))
+            .unwrap();
+    }
+    assert_eq!(
+        world.read(&format!("{target}/IncomingUser1")),
+        "two secret-of-two\n[key]\n"
+    );
+    let Some(Node::File(file)) = world.find(&format!("{target}/IncomingUser")) else {
+        panic!("no account");
+    };
+    assert_eq!(file.mode(&world.state()), 0o600);
+    world
+        .write(
+            driver,
+            &format!("del_target_attribute {TARGET} IncomingUser one"),
+        )
+        .unwrap();
+    assert_eq!(
+        world.read(&format!("{target}/IncomingUser")),
+        "two secret-of-two\n[key]\n"
+    );
+    assert!(world.find(&format!("{target}/IncomingUser1")).is_none());
+}
+
+#[test]
+fn attributes_carry_a_key_where_they_differ_from_the_default() {
+    let mut world = small_world();
+    let path = format!("sys/targets/iscsi/{TARGET}/MaxOutstandingR2T");
+    assert_eq!(world.read(&path), "8\n");
+    world.write(&path, "20").unwrap();
+    assert_eq!(world.read(&path), "20\n[key]\n");
+    world.write(&path, "8").unwrap();
+    assert_eq!(world.read(&path), "8\n");
+    let enabled = format!("sys/targets/iscsi/{TARGET}/enabled");
+    assert_eq!(world.read(&enabled), "0\n");
+    world.write(&enabled, "1").unwrap();
+    assert_eq!(world.read(&enabled), "1\n");
+    assert_eq!(
+        world.write(&format!("sys/targets/iscsi/{TARGET}/NopInInterval"), "7"),
+        Err(EOPNOTSUPP)
+    );
+    assert_eq!(
+        world.write(&format!("sys/targets/iscsi/{TARGET}/NopInInterval"), "30"),
+        Ok(())
+    );
+}
+
+#[test]
+fn the_old_tree_opens_the_devices_of_the_paper() {
+    let mut world = World::default();
+    let vdisk = "proc/scsi_tgt/vdisk/vdisk";
+    for command in [
+        "open disk_NULLIO /dev/zero 512 NULLIO\n\0",
+        "open disk_ZERO /dev/zero 512\n\0",
+        "open disk_BZERO /dev/zero 512 BLOCKIO\n\0",
+        "set_t10_dev_id disk_NULLIO N000\n\0",
+        "set_t10_dev_id disk_ZERO Z000\n\0",
+        "set_t10_dev_id disk_BZERO BZ000\n\0",
+    ] {
+        world.write(vdisk, command).unwrap();
+    }
+    let table = world.read(vdisk);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        rows[1],
+        ["disk_BZERO", "1048576", "512", "BIO", "/dev/zero", "BZ000"]
+    );
+    assert_eq!(
+        rows[2],
+        ["disk_NULLIO", "2621440", "512", "NIO", "/dev/zero", "N000"]
+    );
+    assert_eq!(
+        rows[3],
+        ["disk_ZERO", "1048576", "512", "/dev/zero", "Z000"]
+    );
+    world
+        .write(
+            "proc/scsi_tgt/groups/Default/devices",
+            "add disk_ZERO 0 \n\0",
+        )
+        .unwrap();
+    assert!(
+        world
+            .read("proc/scsi_tgt/groups/Default/devices")
+            .contains("disk_ZERO")
+    );
+    world
+        .write("proc/scsi_tgt/scsi_tgt", "add_group hosts\n")
+        .unwrap();
+    world
+        .write("proc/scsi_tgt/groups/hosts/names", "add iqn.*\n\0")
+        .unwrap();
+    assert_eq!(world.read("proc/scsi_tgt/groups/hosts/names"), "iqn.*\n");
+    assert_eq!(world.targets.len(), 1);
+    world
+        .write("proc/scsi_tgt/scsi_tgt", "rename_group hosts others\n")
+        .unwrap();
+    world
+        .write("proc/scsi_tgt/scsi_tgt", "del_group others\n")
+        .unwrap();
+    assert_eq!(world.names("proc/scsi_tgt/groups"), ["Default"]);
+}
+
+#[test]
+fn counts_of_sessions_begin_where_the_last_reading_ended() {
+    let world = small_world();
+    let table = crate::procfs::session_table(&world.state(), |_| (0, 6, 3));
+    assert!(table.contains("reads:4 nagle:25.0%"), "{table}");
+}
+
+/// Every name that a directory shows is found in it, down to the leaves.
+fn walk(state: &State, directory: &Directory, depth: usize) -> usize {
+    assert!(depth < 12);
+    let mut nodes = 0;
+    for name in directory.names(state) {
+        let node = directory.child(state, &name);
+        let node = node.unwrap_or_else(|| panic!("{directory:?} has no {name}"));
+        nodes += 1;
+        match node {
+            Node::Directory(inner) => nodes += walk(state, &inner, depth + 1),
+            Node::File(file) => assert!(file.text(state).len() < 64 * 1024),
+            Node::Link(link) => assert!(link.text(state).is_some()),
+        }
+    }
+    nodes
+}
+
+#[test]
+fn every_name_is_found() {
+    assert!(walk(&small_world().state(), &Directory::Root, 0) > 100);
+}
+
+const PATHS: [&str; 12] = [
+    "sys/handlers/vdisk_nullio/mgmt",
+    "sys/handlers/vdisk_fileio/mgmt",
+    "sys/handlers/vdisk_blockio/mgmt",
+    "sys/targets/iscsi/mgmt",
+    "sys/targets/iscsi/iqn.2026-11.com.example:a/luns/mgmt",
+    "sys/targets/iscsi/iqn.2026-11.com.example:a/ini_groups/mgmt",
+    "sys/targets/iscsi/iqn.2026-11.com.example:a/ini_groups/g/initiators/mgmt",
+    "sys/targets/iscsi/iqn.2026-11.com.example:a/ini_groups/g/luns/mgmt",
+    "sys/targets/iscsi/iqn.2026-11.com.example:a/enabled",
+    "sys/devices/disk0/usn",
+    "proc/scsi_tgt/vdisk/vdisk",
+    "proc/scsi_tgt/groups/Default/devices",
+];
+
+fn commands() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("add_device"),
+        Just("del_device"),
+        Just("add_target"),
+        Just("del_target"),
+        Just("add"),
+        Just("del"),
+        Just("replace"),
+        Just("clear"),
+        Just("create"),
+        Just("move"),
+        Just("open"),
+        Just("close"),
+        Just("add_target_attribute"),
+        Just("IncomingUser"),
+        Just("disk0"),
+        Just("disk1"),
+        Just("g"),
+        Just("h"),
+        Just("0"),
+        Just("1"),
+        Just("*"),
+        Just("iqn.2026-11.com.example:a"),
+        Just("filename=/srv/a;"),
+        Just("read_only=1;"),
+        Just("é"),
+    ];
+    prop::collection::vec(word, 0..5).prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn any_commands_leave_a_tree_whose_names_are_found(
+        writes in prop::collection::vec((0..PATHS.len(), commands()), 0..40)
+    ) {
+        let mut world = small_world();
+        world.write(PATHS[5], "create g").unwrap();
+        for (path, command) in writes {
+            if world.find(PATHS[path]).is_some() {
+                let _ = world.write(PATHS[path], &command);
+            }
+        }
+        walk(&world.state(), &Directory::Root, 0);
+    }
+
+    #[test]
+    fn any_bytes_are_answered(path in 0..PATHS.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let world = small_world();
+        if let Some(Node::File(file)) = world.find(PATHS[path])
+            && let Err(refusal) = write(&world.state(), &file, &bytes)
+        {
+            prop_assert!(refusal.errno > 0 && !refusal.text.is_empty());
+        }
+    }
+
+    #[test]
+    fn any_name_is_looked_up(name in "\\PC{0,40}") {
+        let state = small_world().state();
+        for path in ["sys", "sys/devices", "sys/targets/iscsi", "sys/devices/disk0", "proc/scsi_tgt/groups"] {
+            if let Some(Node::Directory(directory)) = find(&state, path) {
+                let _ = directory.child(&state, &name);
+            }
+        }
+    }
+}
+
+#[test]
+fn file_of_a_group_that_is_gone_is_no_more() {
+    let mut world = small_world();
+    let groups = format!("sys/targets/iscsi/{TARGET}/ini_groups/mgmt");
+    world.write(&groups, "create g").unwrap();
+    let file = File::InitiatorsManagement(TARGET.into(), "g".into());
+    assert!(Node::File(file.clone()).exists(&world.state()));
+    world.write(&groups, "del g").unwrap();
+    assert!(!Node::File(file.clone()).exists(&world.state()));
+    assert_eq!(
+        write(&world.state(), &file, b"add iqn.a").map_err(|it| it.errno),
+        Err(ENOENT)
+    );
+}

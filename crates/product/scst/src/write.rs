@@ -1,0 +1,98 @@
+//! What a write to a file of the trees asks for.
+
+use crate::change::{Change, Wanted};
+use crate::command::{self, Command, word};
+use crate::errno::{E2BIG, EROFS, Refusal};
+use crate::node::{DRIVER_SETTINGS, File, Handler, SETTINGS};
+use crate::state::State;
+use crate::{device, procfs, target};
+
+/// The longest command, as in sysfs.
+pub const COMMAND_MAX: usize = 4096;
+
+/// What a write asks for.
+///
+/// # Errors
+/// It can be refused without a look at anything but the state.
+pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal> {
+    if bytes.len() > COMMAND_MAX {
+        let text = format!("a command has at most {COMMAND_MAX} bytes");
+        return Err(Refusal::new(E2BIG, text));
+    }
+    let text =
+        command::text(bytes).ok_or_else(|| Refusal::invalid("a command is one line of text"))?;
+    let command = Command::parse(text);
+    let (verb, rest) = (command.verb, command.rest);
+    match file {
+        File::HandlerManagement(handler) => of_handler(state, *handler, verb, rest),
+        File::Device(name, attribute) => device::write(state, name, attribute, text),
+        File::DriverManagement => of_driver(state, verb, rest).map(Wanted::from),
+        File::Target(name, attribute) => {
+            target::write(state, name, attribute, text).map(Wanted::from)
+        }
+        File::LunsManagement(map) => {
+            target::luns(state, &map.target, map.group.as_deref(), verb, rest).map(Wanted::from)
+        }
+        File::GroupsManagement(name) => target::groups(state, name, verb, rest).map(Wanted::from),
+        File::InitiatorsManagement(name, group) => {
+            target::initiators(state, name, group, verb, rest).map(Wanted::from)
+        }
+        File::Setting(name) => fixed(&SETTINGS, name, text),
+        // scstadmin says so when it has cleared the configuration.
+        File::Driver("enabled") if text == "0" && state.targets.is_empty() => {
+            Ok(Change::Nothing.into())
+        }
+        File::Driver(name) => fixed(&DRIVER_SETTINGS, name, text),
+        File::Group(_, _, name) => fixed(&target::GROUP_FIXED, name, text),
+        File::Session(target, name, "force_close") => {
+            let target = state.targets.get(&**target);
+            let session = target.and_then(|target| target.sessions.get(&**name));
+            let gone = || Refusal::missing(format!("there is no session {name}"));
+            Ok(Change::CloseSession(session.ok_or_else(gone)?.id.clone()).into())
+        }
+        File::DeviceGroupsManagement => Err(Refusal::unsupported(
+            "there are no device groups: all paths are active/optimized",
+        )),
+        File::Proc("scsi_tgt") | File::ProcVdisk | File::ProcNames(_) | File::ProcDevices(_) => {
+            procfs::write(state, file, verb, rest)
+        }
+        _ => Err(Refusal::new(EROFS, "this file cannot be written")),
+    }
+}
+
+/// What has one value: writing that one is no error.
+fn fixed(rows: &[(&str, &str)], name: &str, text: &str) -> Result<Wanted, Refusal> {
+    match rows.iter().find(|row| row.0 == name) {
+        Some((_, value)) if *value == text => Ok(Change::Nothing.into()),
+        _ if text.is_empty() => Err(Refusal::invalid(format!("{name}: no value is given"))),
+        _ => Err(target::fixed(name, text)),
+    }
+}
+
+fn of_handler(state: &State, handler: Handler, verb: &str, rest: &str) -> Result<Wanted, Refusal> {
+    let (name, rest) = word(rest);
+    match verb {
+        "add_device" => device::add(state, handler, name, rest),
+        "del_device" => device::remove(state, name).map(Wanted::from),
+        _ => Err(target::unknown(verb)),
+    }
+}
+
+fn of_driver(state: &State, verb: &str, rest: &str) -> Result<Change, Refusal> {
+    let (name, rest) = word(rest);
+    match verb {
+        "add_target" => target::add(state, name, rest),
+        "del_target" => target::remove(state, name),
+        "add_target_attribute" => target::add_target_attribute(state, name, rest),
+        "del_target_attribute" => target::remove_target_attribute(state, name, rest),
+        "add_attribute" | "del_attribute" if matches!(name, "IncomingUser" | "OutgoingUser") => {
+            Err(Refusal::unsupported(
+                "accounts of discovery are in [discovery] of the configuration file",
+            ))
+        }
+        "add_attribute" | "del_attribute" => Err(Refusal::invalid(format!(
+            "the driver has no attribute `{name}`"
+        ))),
+        _ => Err(target::unknown(verb)),
+    }
+}

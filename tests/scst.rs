@@ -1,0 +1,358 @@
+//! SCST's trees on the real server: the file operations that scstadmin makes, and what initiators see of them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use longshore_tests::initiator::{Initiator, Login};
+use longshore_tests::scratch::Scratch;
+use longshore_tests::server::{Server, ServerBuilder, program};
+use longshore_tests::skip::skip;
+
+/// How long an orderly end may take on a machine that is busy with other tests.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+const TARGET: &str = "iqn.2026-11.com.example:disks";
+const HOST: &str = "iqn.2026-11.com.example:host1";
+const OTHER: &str = "iqn.2026-11.com.example:other1";
+
+/// Errors of Linux.
+const ENOENT: i32 = 2;
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
+const EROFS: i32 = 30;
+
+/// A server with its trees.
+struct Scene {
+    server: Option<Server>,
+    tree: PathBuf,
+    scratch: Scratch,
+}
+
+impl Scene {
+    /// `None`: this machine cannot mount.
+    fn start(name: &str) -> Option<Self> {
+        if fs::File::open("/dev/fuse").is_err() || !is_root() {
+            skip("mounting needs root and /dev/fuse");
+            return None;
+        }
+        let scratch = Scratch::new(name);
+        let tree = scratch.join("tree");
+        let mut scene = Self {
+            server: None,
+            tree,
+            scratch,
+        };
+        scene.start_server();
+        Some(scene)
+    }
+
+    fn start_server(&mut self) {
+        let state = self.scratch.join("state").display().to_string();
+        let tree = self.tree.display().to_string();
+        let server = ServerBuilder::new()
+            .iscsi()
+            .argument("--state-dir")
+            .argument(&state)
+            .argument("--scst-tree")
+            .argument(&tree)
+            .start();
+        self.server = Some(server.unwrap());
+        self.server().wait_for_log("SCST's trees are at");
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Writes as scstadmin does: one write to a file that is there.
+    fn try_write(&self, path: &str, text: &str) -> Result<(), i32> {
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .open(self.tree.join(path))
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| error.raw_os_error().unwrap())
+    }
+
+    #[track_caller]
+    fn write(&self, path: &str, text: &str) {
+        let written = self.try_write(path, text);
+        assert_eq!(written, Ok(()), "{path}: {text}\n{}", self.server().log());
+    }
+
+    #[track_caller]
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.tree.join(path)).unwrap()
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.tree.join(path)).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A disk, a target with an account, and a group that has the disk.
+    fn make(&self) {
+        let image = self.scratch.join("disk.img");
+        fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        let command = format!("add_device disk0 filename={};", image.display());
+        self.write("sys/handlers/vdisk_fileio/mgmt", &command);
+        self.write(
+            "sys/handlers/vdisk_nullio/mgmt",
+            "add_device null0 size_mb=16;",
+        );
+        self.write("sys/targets/iscsi/mgmt", &format!("add_target {TARGET} "));
+        let account = "IncomingUser web1 its-own-secret";
+        self.write(
+            "sys/targets/iscsi/mgmt",
+            &format!("add_target_attribute {TARGET} {account}"),
+        );
+        let target = format!("sys/targets/iscsi/{TARGET}");
+        self.write(&format!("{target}/ini_groups/mgmt"), "create hosts");
+        self.write(
+            &format!("{target}/ini_groups/hosts/initiators/mgmt"),
+            "add iqn.2026-11.com.example:host*",
+        );
+        self.write(
+            &format!("{target}/ini_groups/hosts/luns/mgmt"),
+            "add disk0 0 ",
+        );
+        self.write(&format!("{target}/enabled"), "1");
+    }
+
+    /// What `longshore info` says of LUN 0 to an initiator with this secret.
+    fn info(&self, initiator: &str, secret: &str) -> Output {
+        let portal = self.server().portal(0);
+        let url = format!("iscsi://web1%{secret}@{portal}/{TARGET}/0");
+        let mut info = Command::new(program());
+        info.args(["info", &url, "--initiator-name", initiator]);
+        info.output().unwrap()
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
+}
+
+#[test]
+fn commands_of_scstadmin_make_disks_that_initiators_of_the_group_see() {
+    let Some(mut scene) = Scene::start("scst") else {
+        return;
+    };
+    scene.make();
+    let answer = scene.info(HOST, "its-own-secret");
+    assert!(answer.status.success(), "{answer:?}");
+    assert!(!scene.info(HOST, "another-secret").status.success());
+    assert!(!scene.info(OTHER, "its-own-secret").status.success());
+
+    // All of it is there again after a restart, and all of it can go.
+    scene.server.take().unwrap().stop(END_LIMIT).unwrap();
+    scene.start_server();
+    assert!(scene.info(HOST, "its-own-secret").status.success());
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    let account = scene.tree.join(&target).join("IncomingUser");
+    assert_eq!(
+        fs::read_to_string(&account).unwrap(),
+        "web1 its-own-secret\n[key]\n"
+    );
+    assert_eq!(
+        fs::metadata(&account).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    scene.write(
+        &format!("{target}/ini_groups/hosts/initiators/mgmt"),
+        "clear",
+    );
+    scene.write(&format!("{target}/ini_groups/hosts/luns/mgmt"), "clear");
+    scene.write(&format!("{target}/ini_groups/mgmt"), "del hosts");
+    scene.write("sys/targets/iscsi/mgmt", &format!("del_target {TARGET}"));
+    scene.write("sys/handlers/vdisk_fileio/mgmt", "del_device disk0");
+    scene.write("sys/handlers/vdisk_nullio/mgmt", "del_device null0");
+    assert_eq!(scene.names("sys/devices"), [""; 0]);
+    // The file is free: the same device can be made at once.
+    let image = scene.scratch.join("disk.img");
+    let command = format!("add_device disk0 filename={};", image.display());
+    scene.write("sys/handlers/vdisk_fileio/mgmt", &command);
+}
+
+#[test]
+fn refused_commands_have_the_error_that_scstadmin_tells_them_by() {
+    let Some(scene) = Scene::start("scst-errors") else {
+        return;
+    };
+    scene.make();
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    let file = "sys/handlers/vdisk_fileio/mgmt";
+    let driver = "sys/targets/iscsi/mgmt";
+    let luns = &format!("sys/targets/iscsi/{TARGET}/ini_groups/hosts/luns/mgmt");
+    for (path, command, error) in [
+        (null, "add_device null0 ".to_owned(), EEXIST),
+        (null, "add_device null1 nonsense=1;".to_owned(), EINVAL),
+        (
+            file,
+            "add_device disk1 filename=/nowhere;".to_owned(),
+            EINVAL,
+        ),
+        (file, "del_device disk0".to_owned(), EBUSY),
+        (file, "del_device disk9".to_owned(), ENOENT),
+        (luns, "add null0 0".to_owned(), EEXIST),
+        (luns, "del 9".to_owned(), ENOENT),
+        (driver, format!("add_target {TARGET} "), EEXIST),
+        (driver, "add_target no-iscsi-name ".to_owned(), EINVAL),
+        ("sys/devices/null0/naa_id", "nonsense".to_owned(), EINVAL),
+        (
+            "sys/devices/disk0/no-such-attribute",
+            "1".to_owned(),
+            ENOENT,
+        ),
+    ] {
+        assert_eq!(scene.try_write(path, &command), Err(error), "{command}");
+    }
+    let log = scene.server().log();
+    assert!(log.contains("device disk0 is LUN 0 of iqn."), "{log}");
+    assert_eq!(scene.names("sys/devices"), ["disk0", "null0"]);
+}
+
+#[test]
+fn sessions_show_in_both_trees_and_can_be_closed() {
+    let Some(scene) = Scene::start("scst-sessions") else {
+        return;
+    };
+    scene.write(
+        "sys/handlers/vdisk_nullio/mgmt",
+        "add_device null0 size_mb=16;",
+    );
+    // The old tree makes a target where there is none.
+    scene.write("proc/scsi_tgt/groups/Default/devices", "add null0 0 \n\0");
+    let target = "iqn.2026-11.local.longshore:scst";
+    let login = Login {
+        initiator: HOST.to_owned(),
+        target: Some(target.to_owned()),
+        ..Login::default()
+    };
+    let mut initiator = Initiator::ready(scene.server().portal(0), &login).unwrap();
+    let sessions = format!("sys/targets/iscsi/{target}/sessions");
+    let shown = |scene: &Scene| loop {
+        // The trees know sessions that are a second old.
+        let names = scene.names(&sessions);
+        if !names.is_empty() {
+            return names;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(shown(&scene), [HOST]);
+    let luns = fs::read_link(scene.tree.join(&sessions).join(HOST).join("luns")).unwrap();
+    assert_eq!(luns, Path::new("../../luns"));
+    let table = scene.read("proc/scsi_tgt/iscsi/session");
+    assert!(table.contains(&format!("initiator:{HOST}")), "{table}");
+    assert!(
+        table.contains("mode:") && table.contains("idles:"),
+        "{table}"
+    );
+    scene.write(&format!("{sessions}/{HOST}/force_close"), "1");
+    assert_eq!(scene.names(&sessions), [""; 0]);
+    assert!(initiator.is_closed_within(END_LIMIT).unwrap());
+}
+
+#[test]
+fn the_old_tree_has_the_tables_of_the_devices_of_the_paper() {
+    let Some(scene) = Scene::start("scst-proc") else {
+        return;
+    };
+    let vdisk = "proc/scsi_tgt/vdisk/vdisk";
+    for command in [
+        "open disk_NULLIO /dev/zero 512 NULLIO\n\0",
+        "open disk_ZERO /dev/zero 512\n\0",
+        "open disk_BZERO /dev/zero 512 BLOCKIO\n\0",
+        "set_t10_dev_id disk_ZERO Z000\n\0",
+    ] {
+        scene.write(vdisk, command);
+    }
+    let table = scene.read(vdisk);
+    let row = |name: &str| {
+        let row = table.lines().find(|row| row.starts_with(name)).unwrap();
+        row.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        row("disk_NULLIO")[1..5],
+        ["2621440", "512", "NIO", "/dev/zero"]
+    );
+    assert_eq!(
+        row("disk_BZERO")[1..5],
+        ["1048576", "512", "BIO", "/dev/zero"]
+    );
+    assert_eq!(
+        row("disk_ZERO")[1..],
+        ["1048576", "512", "/dev/zero", "Z000"]
+    );
+    assert_eq!(scene.names("proc/scsi_tgt/groups"), ["Default"]);
+}
+
+#[test]
+fn a_mount_that_a_killed_server_left_does_not_stop_the_next_start() {
+    let Some(mut scene) = Scene::start("scst-killed") else {
+        return;
+    };
+    scene.server.take().unwrap().kill().unwrap();
+    let error = fs::read_dir(&scene.tree).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected, "{error}");
+    scene.start_server();
+    assert!(scene.read("sys/version").starts_with("3."));
+    scene.server.take().unwrap().stop(END_LIMIT).unwrap();
+    assert_eq!(
+        fs::read_dir(&scene.tree).unwrap().count(),
+        0,
+        "it is unmounted"
+    );
+}
+
+#[test]
+fn a_tree_that_cannot_be_mounted_is_a_warning() {
+    let scratch = Scratch::new("scst-nowhere");
+    let file = scratch.join("file");
+    fs::write(&file, "").unwrap();
+    let server = ServerBuilder::new()
+        .volume("null0,backend=null,size=1M")
+        .iscsi()
+        .argument("--scst-tree")
+        .argument(&file.join("tree").display().to_string())
+        .start()
+        .unwrap();
+    server.wait_for_log("SCST's trees cannot be mounted");
+    Initiator::ready(server.portal(0), &Login::default()).unwrap();
+}
+
+#[test]
+fn the_shell_has_the_trees_where_the_tools_look() {
+    let Some(scene) = Scene::start("scst-shell") else {
+        return;
+    };
+    scene.write("sys/handlers/vdisk_nullio/mgmt", "add_device null0 ");
+    let run = |script: &str| {
+        let mut shell = Command::new(program());
+        shell.args(["scst", "shell", "--tree"]).arg(&scene.tree);
+        shell.args(["--", "sh", "-c", script]).output().unwrap()
+    };
+    let script = "cat /sys/kernel/scst_tgt/version && cat /proc/scsi_tgt/scsi_tgt && test -r /proc/self/status && exit 7";
+    let output = run(script);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert!(text.starts_with("3.") && text.contains("null0"), "{text}");
+    assert!(
+        !Path::new("/proc/scsi_tgt").exists(),
+        "the system is as it was"
+    );
+    let output = run("echo 'del_device null0' > /sys/kernel/scst_tgt/handlers/vdisk_nullio/mgmt");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(scene.names("sys/devices"), [""; 0]);
+    assert_eq!(scene.try_write("sys/version", "1"), Err(EROFS));
+}
