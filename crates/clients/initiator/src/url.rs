@@ -106,6 +106,7 @@ pub struct DigestWishes {
 
 /// Why a text is no URL of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum UrlError {
     /// Neither protocol.
     #[error(
