@@ -18,10 +18,12 @@ mod figures;
 mod fuzz;
 mod kernel;
 mod outcome;
+mod package;
 mod peers;
 mod powercut;
 mod programs;
 mod prometheus;
+mod python;
 mod qemu;
 mod rotation;
 mod served;
@@ -64,6 +66,8 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   prometheus    Prometheus reads a server under load; every query of the dashboard finds data
   api-client    a client generated from the served OpenAPI document, in Python, uses the API
+  package       packages of a release, each tried in an empty root [--no-trials]; with a static program that
+                is built in a third of the time: --quick
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
@@ -127,6 +131,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("powercut") => powercut::run(arguments),
         Some("prometheus") => prometheus::run(arguments),
         Some("api-client") => api_client::run(arguments),
+        Some("package") => package::run(arguments),
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),
