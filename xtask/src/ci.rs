@@ -165,6 +165,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("comments", "comments", 20),
         Step::new("set-up", "setup", 20),
         Step::new("dependencies", "dependencies", 20),
+        Step::new("crates", "crates", 50),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
         Step::new("server", "build --release", 100).provides(workspace::built()),
         Step::new("tests", tests, 120).needs(built),

@@ -23,6 +23,7 @@ mod peers;
 mod powercut;
 mod programs;
 mod prometheus;
+mod publish;
 mod python;
 mod qemu;
 mod rotation;
@@ -54,6 +55,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   comments      doc comments of at most three words [--list]
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
+  crates        the libraries are packed as a registry wants them
   dependencies  licences and sources of the packages used
   tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
                 [--alone | --together] [--exhaustive]
@@ -120,6 +122,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("comments") => comments::run(arguments),
         Some("lints") => ci::source::lints(arguments),
         Some("documentation") => ci::source::documentation(arguments),
+        Some("crates") => publish::run(arguments),
         Some("dependencies") => dependencies::run(arguments),
         Some("tests") => programs::run(arguments),
         Some("small-figures") => small_figures::run(arguments),
