@@ -35,6 +35,9 @@ const FREE_BYTES: u64 = 1 << 30;
 /// have the other turns. On random bytes and the kept corpus the targets run among the tests, each time.
 const FUZZ_TURN: usize = 0;
 
+/// The turn of the packages, from 0: their static program takes a few minutes to build.
+const PACKAGES_TURN: usize = 1;
+
 /// How long each step runs that can run for any time.
 struct Lengths {
     fuzz_seconds: u64,
@@ -160,6 +163,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("comments", "comments", 20),
         Step::new("set-up", "setup", 20),
         Step::new("dependencies", "dependencies", 20),
+        Step::new("crates", "crates", 50),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
         Step::new("server", "build --release", 100).provides(workspace::built()),
         Step::new("tests", tests, 120).needs(built),
@@ -183,6 +187,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("prometheus", "prometheus", 60).needs(&["set-up", "server"]),
         Step::new("api-client", "api-client", 60).needs(&["set-up", "server"]),
         Step::new("dashboard", "dashboard", 100).needs(&["set-up", "server"]),
+        Step::new("packages", "package --quick", 100).needs(&["set-up", "server"]),
         Step::new("fuzz", &fuzz, 200).needs(&["fuzz-build"]),
         Step::new("tests-alone", "tests --alone", 1_000).needs(built),
         Step::new("instructions", &with_part("instructions"), 200).needs(built),
@@ -190,6 +195,9 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
     ];
     if !part.includes(FUZZ_TURN) {
         steps.retain(|step| !step.name.starts_with("fuzz"));
+    }
+    if !part.includes(PACKAGES_TURN) {
+        steps.retain(|step| step.name != "packages");
     }
     Ok(steps)
 }
@@ -266,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_targets_run_in_one_turn_of_four() {
-        let has_fuzz = |turn: usize| {
-            let steps = landing(Part::Turn(turn), &SHORT, false).unwrap();
-            steps.iter().any(|step| step.name == "fuzz")
-        };
-        assert_eq!(
-            (0..rotation::TURNS).filter(|turn| has_fuzz(*turn)).count(),
-            1
-        );
+    fn fuzz_targets_and_packages_have_one_turn_of_four() {
+        for name in ["fuzz", "packages"] {
+            let has_step = |turn: &usize| {
+                let steps = landing(Part::Turn(*turn), &SHORT, false).unwrap();
+                steps.iter().any(|step| step.name == name)
+            };
+            let turns = (0..rotation::TURNS).filter(has_step);
+            assert_eq!(turns.count(), 1, "{name}");
+        }
     }
 
     #[test]
     fn reasons_are_allowed_for_steps_that_are_there() {
-        let steps = landing(Part::Turn(0), &SHORT, false).unwrap();
+        let steps = landing(Part::All, &LONG, true).unwrap();
         for (name, _) in skips::ALLOWED {
             assert!(steps.iter().any(|step| step.name == *name), "{name}");
         }

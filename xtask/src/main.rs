@@ -19,10 +19,13 @@ mod figures;
 mod fuzz;
 mod kernel;
 mod outcome;
+mod package;
 mod peers;
 mod powercut;
 mod programs;
 mod prometheus;
+mod publish;
+mod python;
 mod qemu;
 mod rotation;
 mod served;
@@ -53,6 +56,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   comments      doc comments of at most three words [--list]
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
+  crates        the libraries are packed as a registry wants them
   dependencies  licences and sources of the packages used
   tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
                 [--alone | --together] [--exhaustive]
@@ -67,6 +71,8 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   api-client    a client generated from the served OpenAPI document, in Python, uses the API
   dashboard     the dashboard in a real browser; --pictures FOLDER: all pages in all sizes; --update: the
                 picture of the README
+  package       packages of a release, each tried in an empty root [--no-trials]; with a static program that
+                is built in a third of the time: --quick
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
@@ -120,6 +126,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("comments") => comments::run(arguments),
         Some("lints") => ci::source::lints(arguments),
         Some("documentation") => ci::source::documentation(arguments),
+        Some("crates") => publish::run(arguments),
         Some("dependencies") => dependencies::run(arguments),
         Some("tests") => programs::run(arguments),
         Some("small-figures") => small_figures::run(arguments),
@@ -132,6 +139,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("prometheus") => prometheus::run(arguments),
         Some("dashboard") => dashboard::run(arguments),
         Some("api-client") => api_client::run(arguments),
+        Some("package") => package::run(arguments),
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),

@@ -6,5 +6,8 @@ pub const ALLOWED: &[(&str, &str)] = &[
     ("fuzz", crate::fuzz::NO_COMPILER),
     ("fuzz-build", crate::fuzz::NO_COMPILER),
     // Not every machine reaches the index of Python's packages.
-    ("api-client", crate::api_client::NO_PACKAGES),
+    ("api-client", crate::python::NO_PACKAGES),
+    ("packages", crate::python::NO_PACKAGES),
+    // Nor the standard libraries of other targets.
+    ("packages", crate::package::NO_TARGET),
 ];

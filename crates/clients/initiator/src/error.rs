@@ -19,6 +19,7 @@ pub use lost::{CloseCause, Lost};
 
 /// Why a volume or its peer cannot be reached or used. Each says where and what to do next.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The URL is none.
     #[error(transparent)]

@@ -19,3 +19,11 @@ mod other_protocol;
 pub mod queue;
 pub mod url;
 pub mod volume;
+
+pub use longshore_block::extent;
+pub use longshore_reactor::Buffer;
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -105,6 +105,7 @@ pub struct DigestWishes {
 
 /// Why a text is no URL of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum UrlError {
     /// The scheme is neither `iscsi` nor `nvme+tcp`.
     #[error(

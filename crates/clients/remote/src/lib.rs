@@ -352,6 +352,10 @@ impl RemoteBackend {
     }
 
     /// What the failure means to the users of the volume.
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "every other failure is an I/O error here, also those that the initiator adds"
+    )]
     fn error(&self, operation: &'static str, failure: Failure) -> VolumeError {
         match failure {
             Failure::NoSpace => VolumeError::NoSpace,
@@ -361,21 +365,7 @@ impl RemoteBackend {
             Failure::OutOfRange => VolumeError::ShortFile {
                 expected_end: self.outline.size_bytes(),
             },
-            Failure::Scsi { .. }
-            | Failure::Nvme { .. }
-            | Failure::Miscompare { .. }
-            | Failure::ReservationConflict
-            | Failure::ShortTransfer { .. }
-            | Failure::DataDigest
-            | Failure::WrongDataLength { .. }
-            | Failure::Misaligned { .. }
-            | Failure::TooLarge
-            | Failure::ConnectionLost(_)
-            | Failure::OutcomeUnknown(_)
-            | Failure::System(_)
-            | Failure::TimedOut
-            | Failure::Aborted
-            | Failure::Closed => VolumeError::Io {
+            _ => VolumeError::Io {
                 operation: format!(
                     "{operation} volume {} at {}",
                     self.outline.name(),

@@ -49,12 +49,12 @@ const MSG_ZEROCOPY: SendFlags = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY.c
 /// Takes one notification off the socket's error queue; `None` when there is none.
 pub fn next_notification(socket: impl AsFd) -> io::Result<Option<Notification>> {
     loop {
-        let mut control = Control([MaybeUninit::uninit(); CONTROL_BYTES]);
+        let mut control = Control([MaybeUninit::uninit(); CONTROL_BYTES as usize]);
         // SAFETY: `msghdr` is a C structure of integers and pointers, for which zeros are values: no
         // name, no buffers, no control messages.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = CONTROL_BYTES;
+        message.msg_controllen = CONTROL_BYTES.into();
         // SAFETY: `message` outlives the call and asks for no data and no name. Its control buffer is `control`, which
         // is ours, has the size that is given, and outlives the call too.
         let received = unsafe {
@@ -80,11 +80,11 @@ pub fn next_notification(socket: impl AsFd) -> io::Result<Option<Notification>> 
 }
 
 /// Room for a `sock_extended_err` with an address behind it, and more than that.
-const CONTROL_BYTES: usize = 256;
+const CONTROL_BYTES: u16 = 256;
 
 /// As aligned as control messages have to be.
 #[repr(align(8))]
-struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
+struct Control([MaybeUninit<u8>; CONTROL_BYTES as usize]);
 
 const _: () = assert!(mem::align_of::<Control>() >= mem::align_of::<libc::cmsghdr>());
 
@@ -107,11 +107,11 @@ fn find(message: &libc::msghdr) -> Option<Notification> {
         // SAFETY: CMSG_LEN and CMSG_DATA only calculate, the latter from a pointer into the buffer.
         let (needed, data) = unsafe {
             (
-                libc::CMSG_LEN(EXTENDED_ERROR_BYTES) as usize,
+                libc::CMSG_LEN(EXTENDED_ERROR_BYTES),
                 libc::CMSG_DATA(header),
             )
         };
-        if is_error && length >= needed {
+        if is_error && is_at_least(length, needed) {
             // SAFETY: the message's data begins at `data` and holds a whole `sock_extended_err`, of integers only, which
             // the kernel has written; it is read without a demand on its alignment.
             let error: libc::sock_extended_err = unsafe { ptr::read_unaligned(data.cast()) };
@@ -132,6 +132,11 @@ fn find(message: &libc::msghdr) -> Option<Notification> {
 /// As CMSG_LEN takes it.
 #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
 const EXTENDED_ERROR_BYTES: u32 = mem::size_of::<libc::sock_extended_err>() as u32;
+
+/// Compares a length of the C library, whose type differs between libraries.
+fn is_at_least<N: PartialOrd + TryFrom<u32>>(length: N, needed: u32) -> bool {
+    N::try_from(needed).is_ok_and(|needed| length >= needed)
+}
 
 #[cfg(test)]
 mod tests {

@@ -183,6 +183,7 @@ impl fmt::Debug for Challenge {
 
 /// Why text is not a binary value (RFC 7143 §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum BinaryValueError {
     /// Starts neither with `0x` nor with `0b`.
     #[error("a binary value starts with 0x or 0b")]

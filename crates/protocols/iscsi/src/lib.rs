@@ -21,3 +21,10 @@ pub mod pdu;
 pub mod server;
 pub mod session_parameters;
 pub mod text;
+
+pub use longshore_wire as wire;
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

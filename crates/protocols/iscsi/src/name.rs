@@ -21,6 +21,7 @@ pub struct IscsiName(String);
 
 /// Why a string is not an iSCSI name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum NameError {
     /// Nothing but the type designator, or nothing at all.
     #[error("the name is empty")]

@@ -49,6 +49,7 @@ pub struct Pair<'a> {
 
 /// What is wrong with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum TextError {
     /// More than [`TEXT_LENGTH_MAX`] bytes.
     #[error("the text has more than {TEXT_LENGTH_MAX} bytes")]

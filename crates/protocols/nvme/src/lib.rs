@@ -26,3 +26,10 @@ pub mod reservation;
 pub mod server;
 pub mod sgl;
 pub mod status;
+
+pub use longshore_wire as wire;
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

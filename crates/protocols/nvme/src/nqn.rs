@@ -19,6 +19,7 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Why something is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NqnError {
     #[error("an NQN has at most {NQN_LENGTH_MAX} bytes, this one has {0}")]
     TooLong(usize),

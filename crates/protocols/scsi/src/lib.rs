@@ -7,6 +7,7 @@
 //!
 //! All multi-byte fields of SCSI are big-endian.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod access;
@@ -34,3 +35,10 @@ mod supported_commands;
 pub mod unit;
 pub mod unit_attention;
 mod unit_config;
+
+pub use longshore_block as block;
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

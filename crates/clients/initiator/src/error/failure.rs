@@ -26,6 +26,7 @@ pub struct Sense {
 
 /// How one operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Failure {
     /// A SCSI status other than those below.
     #[error("the target answers {}{}", ScsiText(*.status), SenseText(*.sense))]

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Why a connection is of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Lost {
     /// The peer closed its end.
     #[error("the server closed the connection")]
@@ -54,6 +55,7 @@ impl From<Lost> for io::Error {
 
 /// How a protocol ends a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CloseCause {
     /// We logged out or disconnected.
     #[error("logged out")]

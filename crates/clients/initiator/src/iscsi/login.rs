@@ -192,6 +192,10 @@ pub(super) fn split_portal_group(text: &str) -> (&str, Option<u16>) {
 }
 
 /// Why there is no session, for a person.
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other error is a breach of the protocol"
+)]
 fn explain(portal: HostPort, error: &LoginError, has_credentials: bool) -> Error {
     match error {
         LoginError::Refused { status, .. } => refused(portal, *status, has_credentials),
@@ -225,16 +229,7 @@ fn explain(portal: HostPort, error: &LoginError, has_credentials: bool) -> Error
             what: format!("{}=CRC32C", key.name()),
             advice: "disable the digest, or allow it at the target",
         },
-        LoginError::WrongHeader(_)
-        | LoginError::WrongTransition(_)
-        | LoginError::TransitWithContinue
-        | LoginError::EarlyText
-        | LoginError::DataSegmentTooLong(_)
-        | LoginError::TooManyRequests
-        | LoginError::Text(_)
-        | LoginError::Negotiation(_)
-        | LoginError::MalformedPortalGroupTag
-        | LoginError::MissingTsih => Error::Protocol {
+        _ => Error::Protocol {
             portal,
             step: "login",
             reason: error.to_string(),

@@ -16,6 +16,7 @@ pub struct HostPort {
 
 /// Why a text is no host with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum HostPortError {
     /// No host stands before the port.
     #[error("the host is missing")]

@@ -60,6 +60,7 @@
 //! differ; or writes with FUA.
 
 mod backoff;
+mod blocking;
 mod completer;
 mod cork;
 mod driver;
@@ -106,6 +107,7 @@ use mail::Mail;
 use queue_owner::QueueOwner;
 use shared::{Settings, Shared};
 
+pub use blocking::BlockingVolume;
 pub use completer::Completer;
 pub use cork::Cork;
 pub use future::block_on;

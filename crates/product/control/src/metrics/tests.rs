@@ -206,7 +206,7 @@ fn the_documentation_has_every_metric_and_no_other() {
 
 #[test]
 fn the_dashboard_uses_metrics_that_are_there() {
-    let dashboard = include_str!("../../../../../dist/grafana-dashboard.json");
+    let dashboard = include_str!("../../../../../dist/grafana.json");
     let parsed: serde_json::Value = serde_json::from_str(dashboard).unwrap();
     let panels = parsed["panels"].as_array().unwrap();
     assert!(panels.len() > 10);

@@ -55,7 +55,10 @@ pub fn check(file: Option<&ConfigFile>, arguments: Arguments) -> Findings {
     }
     match Config::assemble_all(parts) {
         Ok(config) => {
-            found.problems.extend(config.check_volumes().err());
+            // Volumes can come later by the API.
+            if !config.api.is_asked_for() {
+                found.problems.extend(config.check_volumes().err());
+            }
             found.examine(config);
         }
         Err(problems) => {

@@ -783,6 +783,21 @@ fn the_example_file_is_in_order() {
 }
 
 #[test]
+fn configurations_of_packages_are_in_order() {
+    for text in [
+        include_str!("../../../../../dist/container/longshore.toml"),
+        include_str!("../../../../../dist/kubernetes/longshore.toml"),
+    ] {
+        let config = assemble(text).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(config.warnings, []);
+    }
+    let default = include_str!("../../../../../dist/default.toml");
+    let file = file(default).unwrap();
+    let found = super::check::check(Some(&file), Arguments::default());
+    assert!(found.problems.is_empty(), "{:?}", found.problems);
+}
+
+#[test]
 fn the_examples_of_the_documentation_are_in_order() {
     let page = include_str!("../../../../../docs/configuration.md");
     let examples: Vec<&str> = page

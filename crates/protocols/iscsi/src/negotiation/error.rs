@@ -6,6 +6,7 @@ use crate::keys::Key;
 
 /// Why a negotiation has failed. During login that ends the login (RFC 7143 §7.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum NegotiationError {
     /// Only the other side may send the key.
     #[error("the peer may not send {}", .0.name())]

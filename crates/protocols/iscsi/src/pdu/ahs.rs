@@ -28,6 +28,7 @@ pub struct AdditionalHeaders<'a> {
 
 /// Why additional header segments are not understood.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AhsError {
     /// A segment goes on beyond TotalAHSLength.
     #[error("additional header segment is cut short: {0}")]

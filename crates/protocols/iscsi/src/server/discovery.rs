@@ -37,6 +37,7 @@ pub struct TextReply {
 /// Why a text request gets a Reject PDU, with the reason Protocol Error (§6.4), instead of an answer.
 /// Nothing that the request declared takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum TextRequestError {
     /// The text is malformed.
     #[error(transparent)]

@@ -2,7 +2,7 @@
 
 use super::fake::Behaviour;
 use super::*;
-use crate::volume::{Cork, Run, block_on};
+use crate::volume::{BlockingVolume, Cork, Run, block_on};
 use longshore_block::operation::ExtentState;
 
 #[test]
@@ -448,5 +448,25 @@ fn several_drivers_share_the_queues() {
         fake.bring_back(round % 2);
     }
     until("all have completed", || counter.count() == 800);
+    volume.close();
+}
+
+#[test]
+fn a_blocking_volume_reads_what_it_has_written() {
+    let fake = Fake::new(1);
+    let volume = BlockingVolume::from(open(&fake));
+    assert_eq!(volume.block_size(), BLOCK);
+    let block = u64::from(BLOCK);
+    let written = buffer(&[7, 9]);
+    volume.write_at(&written, block).unwrap();
+    volume.flush().unwrap();
+    let mut read = vec![0; written.len()];
+    volume.read_at(&mut read, block).unwrap();
+    assert_eq!(read, *written);
+    volume.write_zeroes_at(2 * block, block).unwrap();
+    volume.read_at(&mut read, block).unwrap();
+    assert_eq!(read, *buffer(&[7, 0]));
+    let misaligned = volume.read_at(&mut read, 1).unwrap_err();
+    assert!(matches!(misaligned, Failure::Misaligned { offset: 1, .. }));
     volume.close();
 }

@@ -12,6 +12,7 @@ pub(super) const REQUESTS_MAX: u32 = 256;
 
 /// Why a login has failed. The connection is to be closed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum LoginError {
     /// The target refuses, or sends us elsewhere.
     #[error("refused: {status}")]

@@ -16,6 +16,7 @@ pub const REQUESTS_MAX: u32 = 256;
 
 /// Why a login is refused. [`LoginError::status`] is what the initiator is told.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum LoginError {
     /// Version-min is higher than anything we speak.
     #[error("the initiator speaks no version below {version_min}")]

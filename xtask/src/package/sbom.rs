@@ -1,0 +1,185 @@
+//! The bill of materials: the packages of which the program is made, as CycloneDX 1.5 in JSON.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::release::Release;
+use crate::command::run_checked;
+use crate::workspace;
+
+const PROGRAM: &str = "longshore-cli";
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Writes it into `folder`; gives the file.
+pub fn write(release: &Release, folder: &Path) -> Result<PathBuf> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["metadata", "--format-version", "1", "--locked", "--quiet"]);
+    cargo.args(["--filter-platform", "x86_64-unknown-linux-musl"]);
+    let metadata: Value = serde_json::from_str(&run_checked(&mut cargo, LIMIT)?)?;
+    let lock: toml::Table = fs::read_to_string(workspace::root().join("Cargo.lock"))?.parse()?;
+    let path = folder.join(format!("longshore-{}.cdx.json", release.version));
+    let bill = bill(release, &metadata, &checksums(&lock))?;
+    fs::write(&path, serde_json::to_string_pretty(&bill)?)?;
+    Ok(path)
+}
+
+/// SHA-256 of packages, by name and version.
+fn checksums(lock: &toml::Table) -> BTreeMap<(String, String), String> {
+    let packages = lock.get("package").and_then(toml::Value::as_array);
+    let text = |package: &toml::Value, key: &str| Some(package.get(key)?.as_str()?.to_owned());
+    let sums = packages.into_iter().flatten().filter_map(|package| {
+        let key = (text(package, "name")?, text(package, "version")?);
+        Some((key, text(package, "checksum")?))
+    });
+    sums.collect()
+}
+
+fn bill(
+    release: &Release,
+    metadata: &Value,
+    checksums: &BTreeMap<(String, String), String>,
+) -> Result<Value> {
+    let packages = by_id(&metadata["packages"])?;
+    let nodes = by_id(&metadata["resolve"]["nodes"])?;
+    let program = packages.values().find(|package| package["name"] == PROGRAM);
+    let program = program.with_context(|| format!("no package {PROGRAM}"))?;
+    let used = used_by(
+        program["id"].as_str().context("a package has an id")?,
+        &nodes,
+    );
+    let mut components = Vec::new();
+    let mut dependencies = Vec::new();
+    for (id, needs) in &used {
+        let package = packages
+            .get(id)
+            .with_context(|| format!("no package {id}"))?;
+        if package["name"] != PROGRAM {
+            components.push(component(package, checksums));
+        }
+        let names = needs
+            .iter()
+            .filter_map(|id| packages.get(id))
+            .map(|package| url(package));
+        dependencies
+            .push(json!({"ref": url(package), "dependsOn": names.collect::<BTreeSet<_>>()}));
+    }
+    Ok(json!({
+        "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {
+            "timestamp": release.time,
+            "component": {
+                "type": "application",
+                "bom-ref": url(program),
+                "name": "longshore",
+                "version": release.version,
+                "licenses": [{"expression": "MIT OR Apache-2.0"}],
+            },
+        },
+        "components": components,
+        "dependencies": dependencies,
+    }))
+}
+
+fn by_id(list: &Value) -> Result<BTreeMap<&str, &Value>> {
+    let list = list.as_array().context("cargo metadata has no such list")?;
+    Ok(list
+        .iter()
+        .filter_map(|entry| Some((entry["id"].as_str()?, entry)))
+        .collect())
+}
+
+/// The packages that become part of the program, each with those that it uses: neither those of tests nor those that run
+/// at build time.
+fn used_by<'a>(
+    program: &'a str,
+    nodes: &BTreeMap<&'a str, &'a Value>,
+) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut used = BTreeMap::new();
+    let mut waiting = vec![program];
+    while let Some(id) = waiting.pop() {
+        let list = nodes.get(id).and_then(|node| node["deps"].as_array());
+        let is_linked = |dependency: &&Value| {
+            let kinds = dependency["dep_kinds"].as_array();
+            kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
+        };
+        let needs: Vec<&str> = list
+            .into_iter()
+            .flatten()
+            .filter(is_linked)
+            .filter_map(|dependency| dependency["pkg"].as_str())
+            .collect();
+        waiting.extend(needs.iter().filter(|id| !used.contains_key(*id)));
+        used.insert(id, needs);
+    }
+    used
+}
+
+fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
+    let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+    let mut component = json!({
+        "type": "library",
+        "bom-ref": url(package),
+        "name": text("name"),
+        "version": text("version"),
+        "purl": url(package),
+        // Old packages write "MIT/Apache-2.0".
+        "licenses": [{"expression": text("license").replace('/', " OR ")}],
+    });
+    if let Some(sum) = checksums.get(&(text("name"), text("version"))) {
+        component["hashes"] = json!([{"alg": "SHA-256", "content": sum}]);
+    }
+    component
+}
+
+/// The package URL (<https://github.com/package-url/purl-spec>).
+fn url(package: &Value) -> String {
+    let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+    format!(
+        "pkg:cargo/{}@{}",
+        text("name"),
+        text("version").replace('+', "%2B")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_at_build_time_or_in_tests_is_no_part_of_the_program() {
+        let dependency =
+            |package: &str, kind: Value| json!({"pkg": package, "dep_kinds": [{"kind": kind}]});
+        let list = json!([
+            {"id": "cli", "deps": [dependency("a", json!(null)), dependency("b", json!("build"))]},
+            {"id": "a", "deps": [dependency("cli", json!("dev")), dependency("c", json!(null))]},
+            {"id": "b", "deps": []},
+            {"id": "c", "deps": [dependency("a", json!(null))]},
+        ]);
+        let nodes = by_id(&list).unwrap();
+        let used: Vec<_> = used_by("cli", &nodes).into_iter().collect();
+        assert_eq!(
+            used,
+            [("a", vec!["c"]), ("c", vec!["a"]), ("cli", vec!["a"])]
+        );
+    }
+
+    #[test]
+    fn checksums_come_from_the_lock_file() {
+        let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0+x\"\nchecksum = \"00ff\"\n";
+        let sums = checksums(&lock.parse().unwrap());
+        let package = json!({"name": "a", "version": "1.0.0+x", "license": "MIT/Apache-2.0"});
+        let component = component(&package, &sums);
+        assert_eq!(component["purl"], "pkg:cargo/a@1.0.0%2Bx");
+        assert_eq!(component["hashes"][0]["content"], "00ff");
+        assert_eq!(component["licenses"][0]["expression"], "MIT OR Apache-2.0");
+    }
+}
