@@ -43,7 +43,7 @@ impl Change {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     pub change: Change,
-    /// For the log.
+    /// What the log says of the change.
     pub ignored: Vec<String>,
 }
 

@@ -42,7 +42,7 @@ impl<'a> Command<'a> {
         word(self.rest)
     }
 
-    /// All words.
+    /// The words of the command, in their order.
     #[must_use]
     pub fn words(&self) -> Vec<&'a str> {
         self.rest.split_whitespace().collect()

@@ -316,7 +316,7 @@ fn set(keys: &mut Keys, handler: Handler, name: &str, value: &str) -> Result<boo
     Ok(true)
 }
 
-/// `add_device NAME parameters`.
+/// Carries out `add_device NAME parameters`.
 pub(crate) fn add(
     state: &State,
     handler: Handler,

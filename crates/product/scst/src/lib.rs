@@ -20,6 +20,7 @@ pub mod node;
 pub mod state;
 pub mod write;
 
+mod content;
 mod device;
 pub mod procfs;
 mod target;

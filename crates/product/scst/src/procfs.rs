@@ -11,8 +11,8 @@ use longshore_api::object::Owner;
 use crate::change::{Change, Wanted};
 use crate::command::word;
 use crate::errno::{EEXIST, EROFS, Refusal};
-use crate::node::{File, Handler, has_group};
-use crate::state::{DEFAULT_GROUP, Edited, EditedGroup, Group, Lun, State, target};
+use crate::node::{File, Handler};
+use crate::state::{DEFAULT_GROUP, Edited, Group, Lun, State, target};
 use crate::target as targets;
 use crate::{VERSION, device};
 
@@ -154,7 +154,7 @@ pub fn session_table(state: &State, since: impl Fn(&str) -> (u64, u64, u64)) -> 
                 };
                 let _ = writeln!(
                     table,
-                    "\t\tcid:{cid} ip:{} state:established hd:none dd:none\n\
+                    "\t\tcid:{cid} ip:{} state:established\n\
                      \t\tmode:{} busy:{} max_busy:{} avg_busy:{:.1} idles:{} reads:{reads} nagle:{percent:.1}%",
                     it.address,
                     if it.nagle { "nagle" } else { "nodelay" },
@@ -178,7 +178,7 @@ pub(crate) fn write(state: &State, file: &File, verb: &str, rest: &str) -> Resul
         )),
         File::ProcNames(group) => everywhere(state, |edited| {
             if verb == "add" && edited.group(group).is_none() {
-                edited.groups.push(EditedGroup::new(group));
+                edited.add_group(group);
             }
             targets::edit_initiators(edited, group, verb, rest)
         })
@@ -268,18 +268,18 @@ fn groups_command(state: &State, verb: &str, rest: &str) -> Result<Change, Refus
             }
             targets::check_group(name)?;
             everywhere(state, |edited| {
-                edited.groups.push(EditedGroup::new(name));
+                edited.add_group(name);
                 Ok(())
             })
         }
         "del_group" | "rename_group" if group(state, name).is_none() => Err(missing()),
         "del_group" => everywhere(state, |edited| {
-            edited.groups.retain(|it| it.name != name);
+            edited.remove_group(name);
             Ok(())
         }),
         "rename_group" => {
             targets::check_group(new)?;
-            if state.targets.values().any(|target| has_group(target, new)) {
+            if state.targets.values().any(|target| target.group(new).is_some()) {
                 return Err(Refusal::new(
                     EEXIST,
                     format!("group {new} is there already"),

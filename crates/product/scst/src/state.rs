@@ -1,6 +1,7 @@
 //! The objects that the trees show, in a form in which a path finds them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use serde_json::{Value, json};
@@ -8,17 +9,15 @@ use serde_json::{Value, json};
 /// The name of the rule for initiators of no group.
 pub const DEFAULT_GROUP: &str = "Default";
 
-/// A volume.
 #[derive(Clone, Debug)]
 pub struct Device {
     pub owner: Owner,
-    /// With secrets.
+    /// Keys as they were set, with secrets.
     pub keys: Keys,
     pub size_bytes: u64,
     pub serial: String,
 }
 
-/// An iSCSI target.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub owner: Owner,
@@ -91,8 +90,12 @@ pub struct State {
     pub exports: HashMap<String, Vec<Export>>,
     /// Maps of subsystems name them.
     pub in_subsystems: HashMap<String, usize>,
-    /// `limits.queue-depth`.
+    /// The value of `limits.queue-depth`, in commands.
     pub queue_depth: u64,
+    /// The value of `limits.nop-interval`, in seconds.
+    pub nop_interval: Duration,
+    /// The value of `limits.nop-timeout`, in seconds.
+    pub nop_timeout: Duration,
 }
 
 impl State {
@@ -105,6 +108,8 @@ impl State {
         let mut state = Self {
             devices,
             queue_depth: 512,
+            nop_interval: Duration::from_secs(30),
+            nop_timeout: Duration::from_secs(30),
             ..Self::default()
         };
         for (name, owner, keys) in targets {
@@ -284,62 +289,135 @@ pub(crate) fn target(name: &str) -> ObjectId {
     }
 }
 
-/// A target while it is changed: its keys, with groups to edit.
+/// A target while it is changed: its keys, with rules to edit.
 pub(crate) struct Edited {
     keys: Keys,
     pub luns: BTreeMap<u64, Lun>,
-    pub groups: Vec<EditedGroup>,
+    /// Its rules, those for initiators of no group among them.
+    rules: Vec<EditedGroup>,
+    /// What it was. `None`: the target is new.
+    before: Option<(BTreeMap<u64, Lun>, Vec<EditedGroup>)>,
 }
 
+/// A rule while it is changed.
+#[derive(Clone, PartialEq)]
 pub(crate) struct EditedGroup {
-    /// What else the rule says.
     rule: Keys,
+    /// It is for initiators of no group.
+    is_default: bool,
     pub name: String,
     pub initiators: Vec<String>,
     pub luns: BTreeMap<u64, Lun>,
+    /// Its initiators and its map as they were. `None`: it is new.
+    before: Option<(Vec<String>, BTreeMap<u64, Lun>)>,
 }
 
 impl EditedGroup {
     pub fn new(name: &str) -> Self {
         Self {
             rule: Keys::new(),
+            is_default: false,
             name: name.to_owned(),
             initiators: Vec::new(),
             luns: BTreeMap::new(),
+            before: None,
+        }
+    }
+
+    /// The rule for initiators of no group that says nothing but whether they are let in.
+    fn default_for(initiators: &[&str]) -> Self {
+        let initiators: Vec<String> = initiators.iter().map(|&it| it.to_owned()).collect();
+        let mut rule = Keys::new();
+        rule.insert("name".to_owned(), DEFAULT_GROUP.into());
+        rule.insert("initiators".to_owned(), initiators.clone().into());
+        Self {
+            rule,
+            is_default: true,
+            name: DEFAULT_GROUP.to_owned(),
+            before: Some((initiators.clone(), BTreeMap::new())),
+            initiators,
+            luns: BTreeMap::new(),
+        }
+    }
+
+    fn of(target: &Target, place: usize, rule: &Keys) -> Self {
+        let name = group_name(place, rule);
+        let initiators: Vec<String> = initiators(rule).map(str::to_owned).collect();
+        let luns = luns(rule.get("luns").or_else(|| target.keys.get("luns")));
+        Self {
+            rule: rule.clone(),
+            is_default: name.is_none(),
+            name: name.unwrap_or_else(|| DEFAULT_GROUP.to_owned()),
+            before: Some((initiators.clone(), luns.clone())),
+            initiators,
+            luns,
         }
     }
 
     fn is_pattern(name: &str) -> bool {
         name.contains(['*', '?'])
     }
+
+    fn has_all(&self) -> bool {
+        self.initiators.iter().any(|it| it == "*")
+    }
+
+    /// A pattern in front of a name that it covers would decide for it.
+    fn rank(&self) -> Option<(bool, bool)> {
+        let names = self.initiators.iter();
+        names
+            .map(|name| (name == "*", Self::is_pattern(name)))
+            .max()
+    }
+
+    /// What the rule says and was not edited stays as it was written.
+    fn into_value(mut self) -> Value {
+        let (initiators, luns) = match &self.before {
+            Some((initiators, luns)) => (*initiators != self.initiators, *luns != self.luns),
+            None => (true, true),
+        };
+        if !self.is_default || initiators {
+            self.rule.insert("name".to_owned(), self.name.into());
+        }
+        if initiators {
+            self.initiators.sort_by_key(|name| Self::is_pattern(name));
+            self.rule
+                .insert("initiators".to_owned(), self.initiators.into());
+        }
+        if luns {
+            self.rule.insert("luns".to_owned(), luns_value(&self.luns));
+        }
+        Value::Object(self.rule)
+    }
 }
 
 impl Edited {
+    /// It lets nobody in.
     pub fn new() -> Self {
         let mut keys = Keys::new();
         keys.insert("enabled".to_owned(), false.into());
         Self {
             keys,
             luns: BTreeMap::new(),
-            groups: Vec::new(),
+            rules: vec![EditedGroup::default_for(&[])],
+            before: None,
         }
     }
 
     pub fn of(target: &Target) -> Self {
-        let groups = rules(&target.keys).enumerate().filter_map(|(place, rule)| {
-            let name = group_name(place, rule)?;
-            let group = target.group(&name)?;
-            Some(EditedGroup {
-                rule: rule.clone(),
-                name,
-                initiators: group.initiators.clone(),
-                luns: group.luns.clone(),
-            })
-        });
+        let own = rules(&target.keys).enumerate();
+        let mut rules: Vec<EditedGroup> = own
+            .map(|(place, rule)| EditedGroup::of(target, place, rule))
+            .collect();
+        if rules.is_empty() {
+            // A target without rules lets all initiators in.
+            rules.push(EditedGroup::default_for(&["*"]));
+        }
         Self {
-            groups: groups.collect(),
-            luns: target.luns.clone(),
             keys: target.keys.clone(),
+            luns: target.luns.clone(),
+            before: Some((target.luns.clone(), rules.clone())),
+            rules,
         }
     }
 
@@ -348,7 +426,16 @@ impl Edited {
     }
 
     pub fn group(&mut self, name: &str) -> Option<&mut EditedGroup> {
-        self.groups.iter_mut().find(|group| group.name == name)
+        let mut groups = self.rules.iter_mut().filter(|rule| !rule.is_default);
+        groups.find(|group| group.name == name)
+    }
+
+    pub fn add_group(&mut self, name: &str) {
+        self.rules.push(EditedGroup::new(name));
+    }
+
+    pub fn remove_group(&mut self, name: &str) {
+        self.rules.retain(|it| it.is_default || it.name != name);
     }
 
     /// A map of it.
@@ -359,36 +446,54 @@ impl Edited {
         }
     }
 
-    /// Its keys. Initiators of no group have the map of the target, and are refused if that is empty.
+    /// Initiators of no group are let in when their map gets its first entry, and kept out when it loses its last one, or
+    /// a group names all initiators. A rule that names some of them stays.
+    fn follow_map(&mut self) {
+        let of_groups = |rules: &[EditedGroup]| {
+            let mut groups = rules.iter().filter(|rule| !rule.is_default);
+            groups.any(EditedGroup::has_all)
+        };
+        let any_has_all = self.rules.iter().any(EditedGroup::has_all);
+        let (was_empty, group_had_all) = match &self.before {
+            Some((luns, rules)) => (luns.is_empty(), of_groups(rules)),
+            None => (true, false),
+        };
+        let group_takes_all = of_groups(&self.rules) && !group_had_all;
+        let is_empty = self.luns.is_empty();
+        for rule in &mut self.rules {
+            if !rule.is_default || rule.rule.contains_key("luns") {
+                continue;
+            }
+            let lets_all_in = rule.initiators == ["*"];
+            if lets_all_in && (group_takes_all || (is_empty && !was_empty)) {
+                rule.initiators.clear();
+            } else if rule.initiators.is_empty() && was_empty && !is_empty && !any_has_all {
+                rule.initiators.push("*".to_owned());
+            }
+        }
+    }
+
+    /// Its keys. Rules and maps that were not edited stay as they were written.
     pub fn keys(mut self) -> Keys {
-        let is_pattern = |name: &String| EditedGroup::is_pattern(name);
-        for group in &mut self.groups {
-            group.initiators.sort_by_key(is_pattern);
+        self.follow_map();
+        let (luns, rules) = match &self.before {
+            Some((luns, rules)) => (*luns != self.luns, *rules != self.rules),
+            None => (true, true),
+        };
+        if luns {
+            self.keys.insert("luns".to_owned(), luns_value(&self.luns));
         }
-        // A pattern in front of a name that it covers would decide for it.
-        let rank = |name: &String| (name == "*", is_pattern(name));
-        self.groups
-            .sort_by_key(|group| group.initiators.iter().map(rank).max());
-        let has_all = self
-            .groups
-            .iter()
-            .any(|group| group.initiators.iter().any(|it| it == "*"));
-        let mut access: Vec<Value> = self
-            .groups
-            .into_iter()
-            .map(|group| {
-                let mut rule = group.rule;
-                rule.insert("name".to_owned(), group.name.into());
-                rule.insert("initiators".to_owned(), group.initiators.into());
-                rule.insert("luns".to_owned(), luns_value(&group.luns));
-                Value::Object(rule)
-            })
-            .collect();
-        if !has_all {
-            let all: &[&str] = if self.luns.is_empty() { &[] } else { &["*"] };
-            access.push(json!({"name": DEFAULT_GROUP, "initiators": all}));
+        if !rules {
+            return self.keys;
         }
-        self.keys.insert("luns".to_owned(), luns_value(&self.luns));
+        if self.rules.is_empty() {
+            // Without rules it would let all initiators in.
+            self.rules.push(EditedGroup::default_for(&[]));
+        }
+        self.rules
+            .sort_by_key(|rule| (rule.is_default && rule.rank().is_none(), rule.rank()));
+        let access = self.rules.into_iter().map(EditedGroup::into_value);
+        let access: Vec<Value> = access.collect();
         self.keys.insert("access".to_owned(), Value::Array(access));
         self.keys
     }

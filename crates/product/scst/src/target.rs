@@ -7,7 +7,7 @@ use crate::change::Change;
 use crate::command::{parameters, switch, word};
 use crate::device::Attribute;
 use crate::errno::{EEXIST, EROFS, Refusal};
-use crate::state::{DEFAULT_GROUP, Edited, EditedGroup, Lun, State, Target, target};
+use crate::state::{DEFAULT_GROUP, Edited, Lun, State, Target, target};
 
 /// Negotiated values: attribute, key of `[target.iscsi]`, default, kind.
 const NEGOTIATED: [(&str, &str, &str, Kind); 8] = [
@@ -42,11 +42,9 @@ const NEGOTIATED: [(&str, &str, &str, Kind); 8] = [
 ];
 
 /// Attributes with one value here.
-const FIXED: [(&str, &str); 10] = [
+const FIXED: [(&str, &str); 8] = [
     ("MaxXmitDataSegmentLength", "1048576"),
     ("MaxSessions", "0"),
-    ("NopInInterval", "30"),
-    ("NopInTimeout", "30"),
     ("RspTimeout", "90"),
     ("per_portal_acl", "0"),
     ("addr_method", "PERIPHERAL"),
@@ -112,7 +110,8 @@ impl Kind {
     }
 }
 
-/// The user and the secret of an account as the attribute shows them.
+/// The user and the secret of an account as the attribute shows them. In place of a secret in a file, the file is shown
+/// in brackets, which no command takes for a secret.
 fn account(table: &Value) -> String {
     let text = |key| table.get(key).and_then(Value::as_str).unwrap_or_default();
     match text("secret") {
@@ -147,7 +146,15 @@ fn place_of(name: &str, of: &str) -> Option<usize> {
 pub(crate) fn names(target: &Target) -> Vec<String> {
     let negotiated = NEGOTIATED.iter().map(|row| row.0);
     let fixed = FIXED.iter().map(|row| row.0);
-    let own = ["enabled", "alias", "redirect", "QueuedCommands", "tid"];
+    let own = [
+        "enabled",
+        "alias",
+        "redirect",
+        "QueuedCommands",
+        "NopInInterval",
+        "NopInTimeout",
+        "tid",
+    ];
     let users = (0..accounts(&target.keys).len()).map(|place| numbered("IncomingUser", place));
     let mutual = target.keys.get("mutual").map(|_| "OutgoingUser".to_owned());
     let portals = target.keys.get("portal-groups").and_then(Value::as_array);
@@ -207,6 +214,8 @@ pub(crate) fn attribute(state: &State, target: &Target, name: &str) -> Option<At
             Attribute::settable(value, !moved.is_empty())
         }
         "QueuedCommands" => Attribute::settable(state.queue_depth.to_string(), false),
+        "NopInInterval" => Attribute::settable(state.nop_interval.as_secs().to_string(), false),
+        "NopInTimeout" => Attribute::settable(state.nop_timeout.as_secs().to_string(), false),
         "tid" => Attribute::fixed("1"),
         _ => return None,
     })
@@ -225,9 +234,13 @@ fn put(name: &str, edited: Edited) -> Change {
     Change::put(target(name), edited.keys())
 }
 
-/// `USER SECRET`.
+/// Reads `USER SECRET`, as the attributes of accounts have it.
 fn read_account(value: &str) -> Result<Value, Refusal> {
     let (user, secret) = word(value);
+    if secret.starts_with('(') && secret.ends_with(')') {
+        let text = format!("the account of {user} has its secret in a file: {secret} is no secret");
+        return Err(Refusal::invalid(text));
+    }
     match user.is_empty() || secret.is_empty() || secret.contains(char::is_whitespace) {
         true => Err(Refusal::invalid("an account is a user and a secret")),
         false => Ok(json!({"user": user, "secret": secret})),
@@ -283,7 +296,7 @@ fn add_attribute(keys: &mut Keys, name: &str, value: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// `add_target NAME parameters`.
+/// Carries out `add_target NAME parameters`.
 pub(crate) fn add(state: &State, name: &str, rest: &str) -> Result<Change, Refusal> {
     if state.targets.contains_key(name) {
         return Err(Refusal::new(
@@ -304,7 +317,7 @@ pub(crate) fn add(state: &State, name: &str, rest: &str) -> Result<Change, Refus
     })
 }
 
-/// `del_target NAME`.
+/// Carries out `del_target NAME`.
 pub(crate) fn remove(state: &State, name: &str) -> Result<Change, Refusal> {
     match state.targets.contains_key(name) {
         true => Ok(Change::objects(vec![(target(name), None)])),
@@ -521,10 +534,10 @@ pub(crate) fn groups(state: &State, name: &str, verb: &str, rest: &str) -> Resul
         }
         "create" => {
             check_group(group)?;
-            edited.groups.push(EditedGroup::new(group));
+            edited.add_group(group);
         }
         "del" if !is_there => return Err(Refusal::missing(format!("there is no group {group}"))),
-        "del" => edited.groups.retain(|it| it.name != group),
+        "del" => edited.remove_group(group),
         _ => return Err(unknown(verb)),
     }
     Ok(put(name, edited))

@@ -176,7 +176,7 @@ fn errors_are_numbers_of_the_kernel() {
         assert_eq!(world.write(path, command), Err(errno), "{command}");
     }
     assert_eq!(
-        world.write(null, &"x".repeat(COMMAND_MAX + 1)),
+        world.write(null, &"x".repeat(COMMAND_MAX)),
         Err(crate::errno::E2BIG)
     );
 }
@@ -266,6 +266,65 @@ fn accounts_are_numbered_attributes_that_only_the_owner_reads() {
         "two secret-of-two\n[key]\n"
     );
     assert!(world.find(&format!("{target}/IncomingUser1")).is_none());
+}
+
+#[test]
+fn the_rule_for_the_rest_keeps_what_else_it_says() {
+    let rule = serde_json::json!({
+        "name": "Default",
+        "initiators": ["*"],
+        "accounts": [{"user": "web1", "secret-file": "/etc/longshore/web1"}],
+        "read-only": true,
+    });
+    let mut world = with_access(&serde_json::json!([rule]));
+    let luns = format!("sys/targets/iscsi/{TARGET}/luns/mgmt");
+    world.write(&luns, "clear").unwrap();
+    let mut closed = rule.clone();
+    closed["initiators"] = serde_json::json!([]);
+    assert_eq!(world.targets[TARGET]["access"], serde_json::json!([closed]));
+    world.write(&luns, "add disk0 0").unwrap();
+    assert_eq!(world.targets[TARGET]["access"], serde_json::json!([rule]));
+}
+
+#[test]
+fn a_group_that_names_all_initiators_takes_them_from_the_rest() {
+    let mut world = small_world();
+    let groups = format!("sys/targets/iscsi/{TARGET}/ini_groups");
+    world.write(&format!("{groups}/mgmt"), "create all").unwrap();
+    world
+        .write(&format!("{groups}/all/initiators/mgmt"), "add *")
+        .unwrap();
+    let expected = serde_json::json!([
+        {"name": "all", "initiators": ["*"], "luns": []},
+        {"name": "Default", "initiators": []},
+    ]);
+    assert_eq!(world.targets[TARGET]["access"], expected);
+}
+
+#[test]
+fn a_secret_in_a_file_never_becomes_the_name_of_the_file() {
+    let mut world = small_world();
+    let account = serde_json::json!({"user": "web1", "secret-file": "/etc/longshore/web1"});
+    for (key, value) in [
+        ("accounts", serde_json::json!([account])),
+        ("mutual", account.clone()),
+    ] {
+        let target = world.targets.get_mut(TARGET).unwrap();
+        target.insert(key.to_owned(), value);
+    }
+    let before = world.targets[TARGET].clone();
+    for attribute in ["IncomingUser", "OutgoingUser"] {
+        let path = format!("sys/targets/iscsi/{TARGET}/{attribute}");
+        let shown = world.read(&path);
+        let shown = shown.lines().next().unwrap();
+        assert_eq!(shown, "web1 (/etc/longshore/web1)");
+        assert_eq!(world.write(&path, shown), Ok(()));
+        assert_eq!(world.write(&path, "web1 (/etc/other)"), Err(EINVAL));
+        assert_eq!(world.targets[TARGET], before);
+        let other = "iqn.2026-11.com.example:b";
+        let command = format!("add_target {other} {attribute}={shown}");
+        assert_eq!(world.write("sys/targets/iscsi/mgmt", &command), Err(EINVAL));
+    }
 }
 
 #[test]
@@ -425,7 +484,102 @@ fn commands() -> impl Strategy<Value = String> {
     prop::collection::vec(word, 0..5).prop_map(|words| words.join(" "))
 }
 
+/// Rules as the API takes them.
+fn access() -> impl Strategy<Value = serde_json::Value> {
+    let initiators = prop::collection::vec(
+        prop_oneof![Just("*"), Just("iqn.a:*"), Just("iqn.a:b"), Just("iqn.c")],
+        0..3,
+    );
+    let name = prop_oneof![
+        Just(None),
+        Just(Some("Default")),
+        Just(Some("g")),
+        Just(Some("h"))
+    ];
+    let luns = prop_oneof![
+        Just(None),
+        Just(Some(serde_json::json!([]))),
+        Just(Some(serde_json::json!([{"lun": 3, "volume": "disk0", "read-only": false}]))),
+    ];
+    let rule = (name, initiators, luns, any::<bool>(), any::<bool>()).prop_map(
+        |(name, initiators, luns, read_only, accounts)| {
+            let mut rule = serde_json::json!({"initiators": initiators});
+            if let Some(name) = name {
+                rule["name"] = name.into();
+            }
+            if let Some(luns) = luns {
+                rule["luns"] = luns;
+            }
+            if read_only {
+                rule["read-only"] = true.into();
+            }
+            if accounts {
+                rule["accounts"] =
+                    serde_json::json!([{"user": "web1", "secret-file": "/etc/web1"}]);
+            }
+            rule
+        },
+    );
+    prop_oneof![
+        Just(serde_json::Value::Null),
+        prop::collection::vec(rule, 0..4).prop_map(serde_json::Value::from),
+    ]
+}
+
+/// Whether a target lets in initiators that no rule names.
+fn is_open(target: &Keys) -> bool {
+    let rules = target.get("access").and_then(serde_json::Value::as_array);
+    let Some(rules) = rules.filter(|rules| !rules.is_empty()) else {
+        return true;
+    };
+    let mut names = rules
+        .iter()
+        .flat_map(|rule| rule["initiators"].as_array().unwrap());
+    names.any(|name| name == "*")
+}
+
+fn with_access(access: &serde_json::Value) -> World {
+    let mut world = small_world();
+    let target = world.targets.get_mut(TARGET).unwrap();
+    match access {
+        serde_json::Value::Null => drop(target.remove("access")),
+        access => drop(target.insert("access".to_owned(), access.clone())),
+    }
+    world
+}
+
 proptest! {
+    #[test]
+    fn attributes_leave_rules_as_they_were_written(access in access()) {
+        let mut world = with_access(&access);
+        let before = world.targets[TARGET].clone();
+        for (attribute, value) in [("alias", "a"), ("enabled", "1"), ("MaxBurstLength", "65536")] {
+            world.write(&format!("sys/targets/iscsi/{TARGET}/{attribute}"), value).unwrap();
+        }
+        let account = format!("add_target_attribute {TARGET} IncomingUser one secret-of-one");
+        world.write("sys/targets/iscsi/mgmt", &account).unwrap();
+        for key in ["access", "luns"] {
+            prop_assert_eq!(world.targets[TARGET].get(key), before.get(key));
+        }
+    }
+
+    #[test]
+    fn groups_and_further_luns_open_no_target(access in access()) {
+        let mut world = with_access(&access);
+        let was_open = is_open(&world.targets[TARGET]);
+        let target = format!("sys/targets/iscsi/{TARGET}");
+        world.write("sys/handlers/vdisk_nullio/mgmt", "add_device disk1 ").unwrap();
+        world.write(&format!("{target}/luns/mgmt"), "add disk1 1").unwrap();
+        for (verb, group) in [("create", "other"), ("del", "other"), ("del", "g"), ("del", "h")] {
+            let _ = world.write(&format!("{target}/ini_groups/mgmt"), &format!("{verb} {group}"));
+            prop_assert!(was_open || !is_open(&world.targets[TARGET]), "{verb} {group}");
+        }
+        for place in 1..=4 {
+            let _ = world.write(&format!("{target}/ini_groups/mgmt"), &format!("del rule{place}"));
+            prop_assert!(was_open || !is_open(&world.targets[TARGET]), "del rule{place}");
+        }
+    }
+
     #[test]
     fn any_commands_leave_a_tree_whose_names_are_found(
         writes in prop::collection::vec((0..PATHS.len(), commands()), 0..40)

@@ -7,7 +7,7 @@ use crate::node::{DRIVER_SETTINGS, File, Handler, SETTINGS};
 use crate::state::State;
 use crate::{device, procfs, target};
 
-/// The longest command, as in sysfs.
+/// Commands are shorter, as in sysfs.
 pub const COMMAND_MAX: usize = 4096;
 
 /// What a write asks for.
@@ -15,8 +15,8 @@ pub const COMMAND_MAX: usize = 4096;
 /// # Errors
 /// It can be refused without a look at anything but the state.
 pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal> {
-    if bytes.len() > COMMAND_MAX {
-        let text = format!("a command has at most {COMMAND_MAX} bytes");
+    if bytes.len() >= COMMAND_MAX {
+        let text = format!("a command has less than {COMMAND_MAX} bytes");
         return Err(Refusal::new(E2BIG, text));
     }
     let text =
