@@ -49,7 +49,7 @@ impl Rig {
         Self::start_with(name, keys, more, |builder| builder)
     }
 
-    /// With further arguments.
+    /// Starts the server with further arguments.
     pub(crate) fn start_with(
         name: &str,
         keys: &str,

@@ -34,7 +34,7 @@ use release::Release;
 
 pub use program::NO_TARGET;
 
-/// `cargo xtask package`.
+/// Runs `cargo xtask package`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let effort = match arguments.flag("--quick") {
         true => Effort::Quick,

@@ -23,7 +23,7 @@ const CRATES: &[&str] = &[
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// `cargo xtask crates`.
+/// Runs `cargo xtask crates`.
 pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     let mut cargo = workspace::cargo();

@@ -59,7 +59,7 @@ impl Wire {
 }
 
 impl Namespaces {
-    /// Makes one more.
+    /// Makes one more network namespace.
     pub fn add(&mut self, name: String) -> Result<()> {
         if !rustix::process::geteuid().is_root() {
             return Err(Skipped(NO_NAMESPACES.to_owned()).into());

@@ -47,7 +47,7 @@ pub struct SetUps {
     pub seed: Option<u64>,
     /// How many, where limits are named.
     pub count: Option<usize>,
-    /// This part alone.
+    /// Runs this part alone.
     pub part: Option<String>,
 }
 

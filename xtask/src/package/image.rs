@@ -17,7 +17,7 @@ use super::{stage, tar, trial};
 use crate::command::run_checked;
 use crate::workspace;
 
-/// The user `nobody`.
+/// The user `nobody` of the image.
 const USER: u32 = 65_534;
 
 /// Tells whether the server serves.

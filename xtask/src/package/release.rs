@@ -23,7 +23,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Of this checkout.
+    /// The version of this checkout.
     pub fn here() -> Result<Self> {
         let epoch = match std::env::var(EPOCH) {
             Ok(text) => text,

@@ -37,7 +37,7 @@ pub enum LimitKind {
 }
 
 impl Limit {
-    /// For people.
+    /// The name of the limit, as outputs print it.
     #[must_use]
     pub fn name(&self) -> String {
         match self.kind {

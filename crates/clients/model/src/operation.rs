@@ -29,7 +29,7 @@ pub enum Element {
     Window,
     /// Waiting for R2Ts, beyond the way there and back.
     R2ts,
-    /// Threads that sleep.
+    /// Wake-ups of threads that sleep.
     WakeUps,
     /// Cards that hold packets back.
     Interrupts,
@@ -38,7 +38,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// For people.
+    /// The name of the element, as outputs print it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

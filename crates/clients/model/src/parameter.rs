@@ -660,7 +660,7 @@ pub fn quantity(
     })
 }
 
-/// Whole bytes.
+/// Rounds to whole bytes.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Saturates.
 pub fn as_bytes(size: f64) -> u64 {

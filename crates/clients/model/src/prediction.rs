@@ -41,7 +41,7 @@ pub struct Point {
     pub depth: u16,
     pub iops: Estimate,
     pub bytes_per_second: Estimate,
-    /// Mean.
+    /// The mean latency of an operation.
     pub latency_us: Estimate,
     pub limiting: Limit,
     /// The limit that comes next, if this one goes away.

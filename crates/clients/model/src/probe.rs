@@ -60,7 +60,7 @@ pub struct Subject {
     /// A URL without its password, or a path.
     pub name: String,
     pub way: Way,
-    /// Address and port.
+    /// The address and port that were connected to.
     #[serde(default)]
     pub portal: Option<String>,
     pub volume_bytes: u64,
@@ -123,7 +123,7 @@ pub struct TcpFacts {
     pub min_rtt_us: Option<u64>,
     /// Bytes of a segment.
     pub snd_mss: Option<u64>,
-    /// Bytes a second.
+    /// The kernel's estimate of delivery, in bytes a second.
     pub delivery_rate: Option<u64>,
     /// The delivery rate was limited by the sender's application.
     pub app_limited: Option<bool>,
@@ -318,7 +318,7 @@ pub struct Fitted {
     pub error: Option<ErrorSummary>,
 }
 
-/// Prediction against measurement.
+/// How far the prediction of a point lies from its measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PointError {
     /// The place in [`Probe::points`].

@@ -12,7 +12,7 @@ use crate::units::{Microseconds, digits, grouped, show_size};
 pub enum Method {
     /// Bounds and mean value analysis.
     ClosedForm,
-    /// Event by event.
+    /// Computed event by event.
     Simulation,
 }
 
@@ -43,7 +43,7 @@ pub struct Part {
 pub enum Value {
     Number(f64),
     Word(&'static str),
-    /// Bytes, and microseconds.
+    /// Sizes in bytes, each with a time in microseconds.
     Times(Vec<(u64, f64)>),
 }
 
@@ -114,7 +114,7 @@ fn size_of(bytes: u64) -> String {
 }
 
 impl Report {
-    /// For people.
+    /// The report as a text for terminals.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}\n", self.setup, self.title);

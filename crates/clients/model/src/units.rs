@@ -13,9 +13,9 @@ use std::fmt;
 /// What a parameter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// In microseconds.
+    /// A time, in microseconds.
     Time,
-    /// In bytes.
+    /// A size, in bytes.
     Size,
     /// Of a line, in bytes per second.
     LineRate,
@@ -23,7 +23,7 @@ pub enum Unit {
     Rate,
     /// Time per byte, in microseconds.
     Cost,
-    /// In GHz.
+    /// The clock of a processor, in GHz.
     Clock,
     Count,
     /// A number, or a percentage.
@@ -221,7 +221,7 @@ fn time(text: &str) -> Option<f64> {
     Some(value * factor)
 }
 
-/// Whole bytes.
+/// Reads a size that is a whole number of bytes.
 fn size(text: &str) -> Option<f64> {
     bytes(text).filter(|bytes| bytes.fract() == 0.0)
 }

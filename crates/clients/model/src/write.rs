@@ -48,7 +48,7 @@ pub struct DataTransfer {
     pub arrived_us: f64,
     /// Time on the wire of command and data.
     pub wire_us: f64,
-    /// R2Ts.
+    /// R2Ts that the server sends for the write.
     pub r2ts: usize,
     /// Times that the server sends R2Ts, where those that it may send together leave together.
     pub rounds: usize,

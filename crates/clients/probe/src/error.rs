@@ -35,7 +35,7 @@ pub enum Error {
     /// The region to write.
     #[error("--write: {0}")]
     Region(String),
-    /// No writes.
+    /// Writes were asked for, and the volume takes none.
     #[error("--write: the volume is write protected; leave it out")]
     ReadOnly,
     /// The wish to stop.

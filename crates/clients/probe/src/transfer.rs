@@ -100,7 +100,7 @@ impl Setting<'_> {
 /// What a write has shown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// R2Ts in all.
+    /// R2Ts of the whole write.
     all: u32,
     /// Those that came while the data was held back.
     outstanding: u32,

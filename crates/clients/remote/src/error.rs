@@ -51,7 +51,7 @@ pub enum RemoteError {
     /// Not a secret of DH-HMAC-CHAP.
     #[error("volume {name}: the secret in {}: {source}; make one with: nvme gen-dhchap-key -m 1", path.display())]
     DhchapSecret {
-        /// Volume.
+        /// Name of the volume.
         name: String,
         path: PathBuf,
         source: longshore_nvme::auth::SecretError,
@@ -59,7 +59,7 @@ pub enum RemoteError {
     /// Secrets of another protocol, or half of them.
     #[error("volume {name}: {reason}")]
     DhchapOptions {
-        /// Volume.
+        /// Name of the volume.
         name: String,
         reason: &'static str,
     },

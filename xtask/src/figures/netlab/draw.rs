@@ -43,7 +43,7 @@ pub struct Link {
 /// A volume of known times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
-    /// 0: none.
+    /// Zero stands for none.
     pub delay_us: u32,
     /// Megabytes a second; 0: any.
     pub rate: u32,
@@ -232,7 +232,6 @@ impl SetUp {
         }
     }
 
-    /// Nothing is slow.
     pub fn plain(protocol: Protocol) -> Self {
         Self {
             protocol,

@@ -23,7 +23,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 /// Bytes under way in one direction at most: 16 ms at 4 Gbit/s, and more at any rate that is used.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The largest packet.
+/// The largest packet, in bytes.
 const PACKET_MAX: usize = 65_536;
 
 /// Packets that are taken before those that are due are looked at.

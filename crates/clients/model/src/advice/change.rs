@@ -54,7 +54,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gains {
-    /// Operations a second.
+    /// The gain counts in operations a second.
     Operations,
     /// Bytes a second, where operations get larger.
     Bytes,

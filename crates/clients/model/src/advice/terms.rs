@@ -66,7 +66,7 @@ pub(super) fn polls(make: Make) -> &'static str {
     }
 }
 
-/// No digests.
+/// How each make turns header and data digests off.
 pub(super) fn no_digests(make: Make, is_iscsi: bool) -> Vec<String> {
     if !is_iscsi {
         return vec!["initiator: nvme connect without --hdr-digest and --data-digest".to_owned()];

@@ -46,7 +46,7 @@ pub(super) struct Stream {
     train: u64,
     /// Bytes under way at most.
     window: u64,
-    /// TCP_NODELAY.
+    /// TCP_NODELAY is set on the socket.
     pub nodelay: bool,
     /// More follows: a partial segment waits.
     pub corked: bool,

@@ -8,9 +8,9 @@ use super::time::Time;
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Direction {
-    /// To the server.
+    /// From the client to the server.
     Request,
-    /// To the client.
+    /// From the server to the client.
     Response,
 }
 

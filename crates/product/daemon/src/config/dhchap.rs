@@ -57,14 +57,14 @@ pub(super) fn credentials(
         hashes: choices(
             file,
             table.dhchap_hashes.as_ref(),
-            &Hash::ALL,
+            (&Hash::ALL, &Hash::ALL),
             Hash::name,
             ProblemKind::UnknownHash,
         )?,
         groups: choices(
             file,
             table.dhchap_groups.as_ref(),
-            &GROUPS,
+            (&Group::ALL, &GROUPS),
             Group::name,
             ProblemKind::UnknownGroup,
         )?,
@@ -75,14 +75,14 @@ pub(super) fn credentials(
     })))
 }
 
-/// All groups, the preferred one first: as strong as TLS usually is, then the others, weaker ones last.
-const GROUPS: [Group; 6] = [
+/// The groups that are allowed without a list, the preferred one first: as strong as TLS usually is, then the others, weaker ones
+/// last. Without a group, recorded messages allow guesses: that is allowed by name only.
+const GROUPS: [Group; 5] = [
     Group::Ffdhe3072,
     Group::Ffdhe4096,
     Group::Ffdhe6144,
     Group::Ffdhe8192,
     Group::Ffdhe2048,
-    Group::Null,
 ];
 
 fn secret(file: &ConfigFile, path: &Spanned<PathBuf>) -> Result<Secret, Problem> {
@@ -108,16 +108,16 @@ fn secret(file: &ConfigFile, path: &Spanned<PathBuf>) -> Result<Secret, Problem>
     })
 }
 
-/// Reads a list of names; all there are, when it is not given.
+/// Reads a list of names of all that there are; the default, when it is not given.
 fn choices<T: Copy>(
     file: &ConfigFile,
     list: Option<&Spanned<Vec<String>>>,
-    all: &[T],
+    (all, default): (&[T], &[T]),
     name: impl Fn(T) -> &'static str,
     unknown: fn(String) -> ProblemKind,
 ) -> Result<Vec<T>, Problem> {
     let Some(list) = list else {
-        return Ok(all.to_vec());
+        return Ok(default.to_vec());
     };
     if list.get_ref().is_empty() {
         return Err(file.problem(list.span(), ProblemKind::EmptyList));

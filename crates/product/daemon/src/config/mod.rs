@@ -100,7 +100,7 @@ pub struct Arguments {
     pub nvme_discovery: Vec<DiscoveryArgument>,
     pub api: Option<ApiAddress>,
     pub socket: Option<ApiSocket>,
-    /// `--scst-tree`
+    /// The folder of `--scst-tree`, for SCST's trees.
     pub scst_tree: Option<PathBuf>,
     pub engine: Option<EngineChoice>,
     pub cores: Option<CoreList>,

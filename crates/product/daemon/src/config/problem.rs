@@ -374,7 +374,7 @@ pub enum ProblemKind {
         /// What is wrong with it.
         source: SecretError,
     },
-    /// Keys about nothing.
+    /// Keys that need another one, which is missing.
     #[error(
         "`{0}` has no effect without `dhchap-secret-file`; add it: the host always authenticates first"
     )]
@@ -388,7 +388,7 @@ pub enum ProblemKind {
     /// Not a hash function.
     #[error("`{0}` is not a hash function of DH-HMAC-CHAP; use sha256, sha384 or sha512")]
     UnknownHash(String),
-    /// Not a group.
+    /// A group of a name that DH-HMAC-CHAP does not have.
     #[error(
         "`{0}` is not a group of DH-HMAC-CHAP; use null, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192"
     )]

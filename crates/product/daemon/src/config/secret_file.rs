@@ -22,7 +22,7 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 pub(super) struct SecretFile {
     /// Without the line end that editors leave behind.
     pub text: Zeroizing<String>,
-    /// Permission bits.
+    /// The permission bits of the file, without its type.
     pub mode: u32,
 }
 

@@ -65,7 +65,17 @@ fn a_rule_with_a_secret_for_all_others_is_the_last_one() {
         matching.next().unwrap().credentials.clone()
     };
     assert!(of("nqn.2026-11.com.example:h").is_none());
-    assert!(!of("nqn.2026-11.com.example:other").unwrap().required);
+    let others = of("nqn.2026-11.com.example:other").unwrap();
+    assert!(!others.required);
+    // Recorded messages allow guesses without a group, which is not allowed unless it is named.
+    assert!(!others.groups.contains(&Group::Null) && others.groups.len() == 5);
+    let text = format!(
+        "{SUBSYSTEM}{}",
+        rule("*", &format!("{keys}\ndhchap-groups = [\"null\"]"))
+    );
+    let config = self::config(&text);
+    let named = config.subsystems[0].hosts[0].credentials.clone().unwrap();
+    assert_eq!(named.groups, [Group::Null]);
 }
 
 #[test]
