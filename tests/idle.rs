@@ -66,7 +66,7 @@ fn a_server_whose_metrics_are_read_stays_idle_and_small() {
         .unwrap();
     let scrape = || {
         let mut stream = UnixStream::connect(&socket).unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

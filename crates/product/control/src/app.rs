@@ -134,6 +134,11 @@ impl App {
         done
     }
 
+    /// Whether browsers reach it by TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tcp.is_some_and(|tcp| tcp.is_encrypted)
+    }
+
     /// The role that reading needs.
     pub(crate) const READ: Option<Role> = Some(Role::Read);
 }

@@ -16,6 +16,7 @@ use longshore_api::access::Role;
 use longshore_api::change::Caller;
 use nix::unistd::{Gid, Group, Uid, User};
 
+use crate::logins::LoginKey;
 use crate::places::Admission;
 
 /// Members of it may operate.
@@ -43,8 +44,18 @@ pub(crate) enum Peer {
 pub(crate) struct Known {
     pub caller: Caller,
     pub role: Role,
-    /// A browser, by the cookie of a log-in.
-    pub is_browser: bool,
+    pub grant: Grant,
+}
+
+/// What the role comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Grant {
+    /// What the kernel says of the socket's other end.
+    Socket,
+    /// The token of this SHA-256.
+    Token(String),
+    /// The log-in of a browser, by its cookie.
+    Login(LoginKey),
 }
 
 impl Peer {

@@ -19,12 +19,9 @@ fn name(port: u16, is_encrypted: bool) -> String {
     format!("{prefix}longshore_{port}")
 }
 
-/// The secret of a session.
-pub(crate) fn session(headers: &HeaderMap, port: u16) -> Option<String> {
-    let found = [true, false]
-        .into_iter()
-        .find_map(|it| value(headers, &name(port, it)));
-    found.map(str::to_owned)
+/// The secret of a session. Only the name that this server gives counts: anybody on the way can set the other one.
+pub(crate) fn session(headers: &HeaderMap, port: u16, is_encrypted: bool) -> Option<&str> {
+    value(headers, &name(port, is_encrypted))
 }
 
 /// Gives a browser its session; an empty secret takes it back.
@@ -51,10 +48,20 @@ mod tests {
         let mut headers = HeaderMap::new();
         let text = "a=b; longshore_9261=other;longshore_9260=this; longshore_92600=x";
         headers.insert(header::COOKIE, HeaderValue::from_static(text));
-        assert_eq!(session(&headers, 9260).as_deref(), Some("this"));
-        assert_eq!(session(&headers, 9262), None);
+        assert_eq!(session(&headers, 9260, false), Some("this"));
+        assert_eq!(session(&headers, 9262, false), None);
         assert_eq!(value(&headers, "longshore"), None);
         assert_eq!(value(&HeaderMap::new(), "a"), None);
+    }
+
+    #[test]
+    fn a_server_with_tls_takes_the_cookie_of_an_encrypted_connection_only() {
+        let mut headers = HeaderMap::new();
+        let text = "longshore_9260=plain; __Host-longshore_9260=encrypted; longshore_1=plain";
+        headers.insert(header::COOKIE, HeaderValue::from_static(text));
+        assert_eq!(session(&headers, 9260, true), Some("encrypted"));
+        assert_eq!(session(&headers, 9260, false), Some("plain"));
+        assert_eq!(session(&headers, 1, true), None);
     }
 
     #[test]

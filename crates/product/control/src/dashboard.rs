@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use longshore_api::access::Role;
+use longshore_api::change::Caller;
 use longshore_api::object::{Object, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Status;
@@ -23,11 +24,11 @@ use longshore_dashboard::{
 
 use crate::answer::{Failure, bytes, unavailable};
 use crate::app::App;
-use crate::caller::{Known, Peer};
+use crate::caller::{Grant, Known, Peer};
 use crate::collection::Collected;
 use crate::events::RING_EVENTS;
-use crate::input::query;
-use crate::logins::SESSION_LIFETIME;
+use crate::input::{BODY_TIMEOUT, bad_request, pairs, query};
+use crate::logins::{LoginKey, SESSION_LIFETIME};
 use crate::resources::health::{as_read, note};
 use crate::resources::objects::find;
 use crate::{clock, cookies, guard};
@@ -36,6 +37,8 @@ use crate::{clock, cookies, guard};
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 /// The cookie in which the script keeps the colours.
 const THEME: &str = "longshore_theme";
+/// The form of a log-in. Anybody may send one.
+const CODE_BYTES_MAX: usize = 1024;
 /// Events of the overview.
 const LATEST: usize = 16;
 
@@ -57,7 +60,11 @@ pub(crate) fn routes() -> Vec<Mount> {
         ("GET", "/ui/configuration", get(configuration)),
         ("GET", "/ui/assets/{hash}/{file}", get(asset)),
         ("GET", "/login", get(log_in)),
-        ("POST", "/login", post(begin)),
+        (
+            "POST",
+            "/login",
+            post(begin).layer(DefaultBodyLimit::max(CODE_BYTES_MAX)),
+        ),
         ("POST", "/logout", post(log_out)),
     ]
 }
@@ -119,7 +126,7 @@ impl FromRequestParts<Arc<App>> for Visit {
         let Known {
             caller,
             role,
-            is_browser,
+            grant,
         } = known;
         if !role.allows(Role::Read) {
             let title = format!("the dashboard needs the role read, and this is {role}");
@@ -130,7 +137,7 @@ impl FromRequestParts<Arc<App>> for Visit {
                 name: caller.name.trim_end_matches(", browser").to_owned(),
                 role,
                 theme,
-                can_log_out: is_browser,
+                can_log_out: matches!(grant, Grant::Login(_)),
             },
             query: query(parts.uri.query().unwrap_or_default()),
         })
@@ -401,23 +408,51 @@ async fn log_in(headers: HeaderMap) -> Response {
     html(longshore_dashboard::log_in(theme_of(&headers), None))
 }
 
+/// The secret of a session for a code. The audit log tells who logged in from where.
+fn take(app: &App, code: &str, peer: &Peer) -> Result<Option<String>, Box<Problem>> {
+    // What is no code is not worth a line.
+    let Some(holder) = app.logins.who_asked(code, Instant::now()) else {
+        return Ok(None);
+    };
+    let caller = Caller {
+        name: holder.name,
+        from: peer.from(),
+    };
+    app.audited(&caller, "log in", || {
+        Ok(app.logins.begin(code, Instant::now()))
+    })
+}
+
 /// Takes a code, and gives the cookie of a session.
-async fn begin(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn begin(State(app): State<Arc<App>>, headers: HeaderMap, request: Request) -> Response {
+    let theme = theme_of(&headers);
+    let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+        return unavailable("the connection is not known").into_response();
+    };
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await;
+    let body = match body {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => return error.into_response(),
+        Err(_) => return bad_request("the body did not come in time").into_response(),
+    };
     let body = String::from_utf8_lossy(&body);
-    let fields = query(&body);
-    let code = fields.iter().find(|(name, _)| name == "code");
-    let code = code.map_or("", |(_, code)| code.trim().trim_start_matches('#'));
-    let secret = app.tcp.zip(app.logins.begin(code, Instant::now()));
-    let cookie = secret.and_then(|(tcp, secret)| {
+    let code = pairs(&body).find(|(name, _)| name == "code");
+    let code = code.map(|(_, code)| code.trim().trim_start_matches('#').to_owned());
+    let secret = app
+        .record(move |app| take(app, &code.unwrap_or_default(), &peer))
+        .await;
+    let secret = match secret {
+        Ok(Ok(secret)) => secret,
+        Ok(Err(problem)) => return failed(theme, &problem),
+        Err(failure) => return failed(theme, failure.problem()),
+    };
+    let cookie = app.tcp.zip(secret).and_then(|(tcp, secret)| {
         let seconds = SESSION_LIFETIME.as_secs();
         cookies::set_session(&secret, tcp.address.port(), tcp.is_encrypted, seconds)
     });
     let Some(cookie) = cookie else {
         let refusal = "This code is not valid: it was used before, or is older than two minutes. Ask for another one.";
-        let mut response = html(longshore_dashboard::log_in(
-            theme_of(&headers),
-            Some(refusal),
-        ));
+        let mut response = html(longshore_dashboard::log_in(theme, Some(refusal)));
         *response.status_mut() = StatusCode::FORBIDDEN;
         return response;
     };
@@ -430,8 +465,8 @@ async fn log_out(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let mut response = redirect("/login");
     if let Some(tcp) = app.tcp {
         let port = tcp.address.port();
-        if let Some(secret) = cookies::session(&headers, port) {
-            app.logins.end(&secret, Instant::now());
+        if let Some(secret) = cookies::session(&headers, port, tcp.is_encrypted) {
+            app.logins.end(LoginKey::of(secret), Instant::now());
         }
         if let Some(cookie) = cookies::set_session("", port, tcp.is_encrypted, 0) {
             response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -18,8 +18,9 @@ use longshore_api::problem::{Problem, ProblemCode};
 
 use crate::answer::Failure;
 use crate::app::App;
-use crate::caller::{Known, Peer};
+use crate::caller::{Grant, Known, Peer};
 use crate::cookies;
+use crate::logins::{Holder, LoginKey};
 
 /// What a route needs. `None`: nothing.
 #[derive(Clone, Copy, Debug)]
@@ -113,16 +114,16 @@ fn is_ours(host: &str, port: u16, names: &[String]) -> bool {
     (is_local || name.parse::<IpAddr>().is_ok()) && its_port == Some(port)
 }
 
-/// Whether a `Host` may be said over the socket: an address, a configured name, or a name without a dot, which nobody
-/// outside can give to this machine. A forwarded port can be any.
+/// Whether a `Host` may be said over the socket: an address, `localhost` or a configured name. Any other name, also one
+/// without a dot, may be one of the network that leads to this machine. A forwarded port can be any.
 fn is_near(host: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, digits)) if digits.bytes().all(|it| it.is_ascii_digit()) => name,
         _ => host,
     };
     let address = name.trim_start_matches('[').trim_end_matches(']');
-    names.iter().any(|known| known.eq_ignore_ascii_case(name))
-        || !name.contains('.')
+    name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| known.eq_ignore_ascii_case(name))
         || address.parse::<IpAddr>().is_ok()
 }
 
@@ -160,7 +161,7 @@ pub(crate) fn known(
                     from: peer.from(),
                 },
                 role: *role,
-                is_browser: false,
+                grant: Grant::Socket,
             }),
             None => {
                 let title = format!("the user with uid {uid} may not use this socket");
@@ -174,9 +175,9 @@ pub(crate) fn known(
             admission, local, ..
         } => {
             if !headers.contains_key(header::AUTHORIZATION)
-                && let Some(secret) = cookies::session(headers, local.port())
+                && let Some(secret) = cookies::session(headers, local.port(), app.is_encrypted())
             {
-                let known = of_browser(app, peer, method, headers, &secret)?;
+                let known = of_browser(app, peer, method, headers, LoginKey::of(secret))?;
                 admission.admit();
                 return Ok(known);
             }
@@ -185,18 +186,18 @@ pub(crate) fn known(
             let secret = value.and_then(bearer).ok_or_else(|| {
                 unauthenticated("this needs a token: send `Authorization: Bearer TOKEN`")
             })?;
-            let (name, role) = app
+            let found = app
                 .tokens
                 .find(secret)
                 .ok_or_else(|| unauthenticated("this token is not known here, or has expired"))?;
             admission.admit();
             Ok(Known {
                 caller: Caller {
-                    name: format!("token {name}"),
+                    name: format!("token {}", found.name),
                     from: peer.from(),
                 },
-                role,
-                is_browser: false,
+                role: found.role,
+                grant: Grant::Token(found.sha256),
             })
         }
     }
@@ -209,7 +210,7 @@ fn of_browser(
     peer: &Peer,
     method: &Method,
     headers: &HeaderMap,
-    secret: &str,
+    key: LoginKey,
 ) -> Result<Known, Failure> {
     let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if is_write(method) && !headers.contains_key(header::ORIGIN) {
@@ -220,14 +221,10 @@ fn of_browser(
     {
         return Err(refuse("pages of another origin cannot use this log-in"));
     }
-    let holder = app.logins.find(secret, Instant::now());
+    let holder = app.logins.find(key, Instant::now());
     let holder =
         holder.ok_or_else(|| unauthenticated("this log-in is not known here, or has ended"))?;
-    // A log-in is worth what the token is worth that it was asked for with.
-    let role = match &holder.token {
-        None => Some(holder.role),
-        Some(name) => app.tokens.role_of(name),
-    };
+    let role = role_of(app, &holder);
     let role =
         role.ok_or_else(|| unauthenticated("the token of this log-in is gone, or has expired"))?;
     Ok(Known {
@@ -236,8 +233,29 @@ fn of_browser(
             from: peer.from(),
         },
         role,
-        is_browser: true,
+        grant: Grant::Login(key),
     })
+}
+
+/// A log-in is worth what the token is worth that it was asked for with.
+fn role_of(app: &App, holder: &Holder) -> Option<Role> {
+    match &holder.token {
+        None => Some(holder.role),
+        Some(sha256) => app.tokens.role_of(sha256),
+    }
+}
+
+/// Whether a caller who was let in may still read: the token or the log-in may be gone by now.
+pub(crate) fn may_still_read(app: &App, grant: &Grant) -> bool {
+    let role = match grant {
+        Grant::Socket => return true,
+        Grant::Token(sha256) => app.tokens.role_of(sha256),
+        Grant::Login(key) => {
+            let holder = app.logins.find(*key, Instant::now());
+            holder.and_then(|holder| role_of(app, &holder))
+        }
+    };
+    role.is_some_and(|role| role.allows(Role::Read))
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -301,7 +319,11 @@ mod tests {
             ("localhost:9260", true),
             ("127.0.0.1:1", true),
             ("[::1]:9260", true),
-            ("unix", true),
+            ("LocalHost:8080", true),
+            ("unix", false),
+            ("evil", false),
+            ("evil:9260", false),
+            ("", false),
             ("storage.example:8443", true),
             ("evil.example", false),
             ("evil.example:9260", false),

@@ -15,7 +15,7 @@ use crate::answer::Failure;
 /// Longest body: a document of some 10,000 volumes and 1,000 targets has a tenth of it.
 pub(crate) const BODY_BYTES_MAX: usize = 32 << 20;
 /// So long a body may take to come.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body of JSON.
 pub(crate) struct Input<T>(pub T);
@@ -125,6 +125,11 @@ fn if_match(text: &str) -> Result<Option<Revision>, Failure> {
 
 /// Names and values of a query.
 pub(crate) fn query(text: &str) -> Vec<(String, String)> {
+    pairs(text).collect()
+}
+
+/// The same, one after the other.
+pub(crate) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     let decoded = |text: &str| {
         let text = text.replace('+', " ");
         let decoded = percent_encoding::percent_decode_str(&text);
@@ -132,11 +137,10 @@ pub(crate) fn query(text: &str) -> Vec<(String, String)> {
     };
     text.split('&')
         .filter(|pair| !pair.is_empty())
-        .map(|pair| {
+        .map(move |pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decoded(name), decoded(value))
         })
-        .collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,18 @@ pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(120);
 pub(crate) const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// Codes, and sessions; one more ends the oldest.
 pub(crate) const LOGINS_MAX: usize = 64;
+/// Of one holder; one more ends the holder's oldest.
+pub(crate) const LOGINS_OF_HOLDER_MAX: usize = 8;
+
+/// SHA-256 of the secret of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoginKey([u8; 32]);
+
+impl LoginKey {
+    pub(crate) fn of(secret: &str) -> Self {
+        Self(Sha256::digest(secret.as_bytes()).into())
+    }
+}
 
 /// Who asked for a log-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +42,19 @@ pub(crate) struct Holder {
     /// As the audit log calls it: `uid 0, browser`.
     pub name: String,
     pub role: Role,
-    /// The token that it was asked for with.
+    /// SHA-256 of the token that it was asked for with.
     pub token: Option<String>,
+}
+
+impl Holder {
+    fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.token == other.token
+    }
 }
 
 #[derive(Debug)]
 struct Secret {
-    sha256: [u8; 32],
+    key: LoginKey,
     ends: Instant,
     holder: Holder,
 }
@@ -59,24 +77,31 @@ impl Logins {
         add(&mut self.known().codes, holder, now, CODE_LIFETIME)
     }
 
+    /// Who asked for a code, which stays valid.
+    pub(crate) fn who_asked(&self, code: &str, now: Instant) -> Option<Holder> {
+        let known = self.known();
+        let place = place(&known.codes, LoginKey::of(code), now)?;
+        Some(known.codes[place].holder.clone())
+    }
+
     /// Takes a code, which is worthless from now on, and gives the secret of a session.
     pub(crate) fn begin(&self, code: &str, now: Instant) -> Option<String> {
         let mut known = self.known();
-        let place = place(&known.codes, code, now)?;
+        let place = place(&known.codes, LoginKey::of(code), now)?;
         let holder = known.codes.remove(place)?.holder;
         Some(add(&mut known.sessions, holder, now, SESSION_LIFETIME))
     }
 
     /// Who holds a session.
-    pub(crate) fn find(&self, secret: &str, now: Instant) -> Option<Holder> {
+    pub(crate) fn find(&self, key: LoginKey, now: Instant) -> Option<Holder> {
         let known = self.known();
-        let place = place(&known.sessions, secret, now)?;
+        let place = place(&known.sessions, key, now)?;
         Some(known.sessions[place].holder.clone())
     }
 
-    pub(crate) fn end(&self, secret: &str, now: Instant) {
+    pub(crate) fn end(&self, key: LoginKey, now: Instant) {
         let mut known = self.known();
-        if let Some(place) = place(&known.sessions, secret, now) {
+        if let Some(place) = place(&known.sessions, key, now) {
             known.sessions.remove(place);
         }
     }
@@ -84,6 +109,10 @@ impl Logins {
 
 fn add(list: &mut VecDeque<Secret>, holder: Holder, now: Instant, lifetime: Duration) -> String {
     list.retain(|it| now < it.ends);
+    while list.iter().filter(|it| it.holder.is_same(&holder)).count() >= LOGINS_OF_HOLDER_MAX {
+        let own = list.iter().position(|it| it.holder.is_same(&holder));
+        own.and_then(|own| list.remove(own));
+    }
     while list.len() >= LOGINS_MAX {
         list.pop_front();
     }
@@ -91,7 +120,7 @@ fn add(list: &mut VecDeque<Secret>, holder: Holder, now: Instant, lifetime: Dura
     getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
     let secret = URL_SAFE_NO_PAD.encode(bytes);
     list.push_back(Secret {
-        sha256: Sha256::digest(secret.as_bytes()).into(),
+        key: LoginKey::of(&secret),
         ends: now + lifetime,
         holder,
     });
@@ -99,11 +128,10 @@ fn add(list: &mut VecDeque<Secret>, holder: Holder, now: Instant, lifetime: Dura
 }
 
 /// All are compared, so that the time tells nothing.
-fn place(list: &VecDeque<Secret>, secret: &str, now: Instant) -> Option<usize> {
-    let sha256: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+fn place(list: &VecDeque<Secret>, key: LoginKey, now: Instant) -> Option<usize> {
     let mut found = None;
     for (place, known) in list.iter().enumerate() {
-        let is_it: bool = known.sha256.ct_eq(&sha256).into();
+        let is_it: bool = known.key.0.ct_eq(&key.0).into();
         if is_it && now < known.ends {
             found = Some(place);
         }
@@ -128,7 +156,7 @@ mod tests {
         let (logins, now) = (Logins::default(), Instant::now());
         let code = logins.offer(holder(), now);
         let session = logins.begin(&code, now).unwrap();
-        assert_eq!(logins.find(&session, now), Some(holder()));
+        assert_eq!(logins.find(LoginKey::of(&session), now), Some(holder()));
         assert_eq!(logins.begin(&code, now), None);
         let late = logins.offer(holder(), now);
         assert_eq!(logins.begin(&late, now + CODE_LIFETIME), None);
@@ -139,24 +167,35 @@ mod tests {
     fn a_code_is_no_session_and_a_session_ends() {
         let (logins, now) = (Logins::default(), Instant::now());
         let code = logins.offer(holder(), now);
-        assert_eq!(logins.find(&code, now), None);
+        assert_eq!(logins.find(LoginKey::of(&code), now), None);
         let session = logins.begin(&code, now).unwrap();
         assert_eq!(logins.begin(&session, now), None);
-        assert_eq!(logins.find(&session, now + SESSION_LIFETIME), None);
-        logins.end(&session, now);
-        assert_eq!(logins.find(&session, now), None);
+        assert_eq!(
+            logins.find(LoginKey::of(&session), now + SESSION_LIFETIME),
+            None
+        );
+        logins.end(LoginKey::of(&session), now);
+        assert_eq!(logins.find(LoginKey::of(&session), now), None);
     }
 
     #[test]
-    fn one_log_in_too_many_ends_the_oldest() {
+    fn one_log_in_too_many_ends_the_oldest_and_first_that_of_its_holder() {
         let (logins, now) = (Logins::default(), Instant::now());
-        let sessions: Vec<String> = (0..=LOGINS_MAX)
-            .map(|_| {
-                let code = logins.offer(holder(), now);
-                logins.begin(&code, now).unwrap()
-            })
-            .collect();
-        let is_there = |secret: &String| logins.find(secret, now).is_some();
-        assert!(!is_there(&sessions[0]) && sessions[1..].iter().all(is_there));
+        let log_in = |number: usize| {
+            let holder = Holder {
+                name: format!("uid {number}, browser"),
+                ..holder()
+            };
+            let code = logins.offer(holder, now);
+            logins.begin(&code, now).unwrap()
+        };
+        let is_there = |secret: &String| logins.find(LoginKey::of(secret), now).is_some();
+        let other = log_in(1000);
+        let own: Vec<String> = (0..=LOGINS_OF_HOLDER_MAX).map(|_| log_in(1)).collect();
+        assert!(!is_there(&own[0]) && own[1..].iter().all(is_there));
+        assert!(is_there(&other));
+        let others: Vec<String> = (0..LOGINS_MAX).map(|it| log_in(2000 + it)).collect();
+        assert!(!is_there(&other) && !own.iter().any(is_there));
+        assert!(others.iter().all(is_there));
     }
 }

@@ -46,6 +46,15 @@ struct Document {
     has_had_first: Option<bool>,
 }
 
+/// A token that somebody has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub name: String,
+    pub role: Role,
+    /// Which token it is: another one of the same name has another.
+    pub sha256: String,
+}
+
 /// The tokens of a server.
 pub struct Tokens {
     path: Option<PathBuf>,
@@ -125,9 +134,8 @@ impl Tokens {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Name and role of a token by its secret, unless it has expired.
-    #[must_use]
-    pub fn find(&self, secret: &str) -> Option<(String, Role)> {
+    /// A token by its secret, unless it has expired.
+    pub(crate) fn find(&self, secret: &str) -> Option<Found> {
         let hash = hash(secret);
         let now = clock::now_ms();
         let mut found = None;
@@ -135,18 +143,21 @@ impl Tokens {
             // All are compared, so that the time tells nothing.
             let is_it: bool = stored.sha256.as_bytes().ct_eq(hash.as_bytes()).into();
             if is_it && stored.info.expires_ms.is_none_or(|at| now < at) {
-                found = Some((stored.info.name.clone(), stored.info.role));
+                found = Some(Found {
+                    name: stored.info.name.clone(),
+                    role: stored.info.role,
+                    sha256: hash.clone(),
+                });
             }
         }
         found
     }
 
-    /// The role of a token by its name, unless it has expired.
-    #[must_use]
-    pub fn role_of(&self, name: &str) -> Option<Role> {
+    /// The role of a token by its hash, unless it is gone or has expired.
+    pub(crate) fn role_of(&self, sha256: &str) -> Option<Role> {
         let now = clock::now_ms();
         let known = self.known();
-        let found = known.tokens.iter().find(|it| it.info.name == name)?;
+        let found = known.tokens.iter().find(|it| it.sha256 == sha256)?;
         let is_valid = found.info.expires_ms.is_none_or(|at| now < at);
         is_valid.then_some(found.info.role)
     }
@@ -351,10 +362,8 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let secret = fs::read_to_string(&file).unwrap();
         let found = Tokens::open(Some(directory.path())).unwrap();
-        assert_eq!(
-            found.find(secret.trim()),
-            Some(("admin".to_owned(), Role::Admin))
-        );
+        let token = found.find(secret.trim()).unwrap();
+        assert_eq!((token.name.as_str(), token.role), ("admin", Role::Admin));
         assert_eq!(found.make_first().unwrap(), None);
     }
 
@@ -366,8 +375,8 @@ mod tests {
         let tokens = Tokens::open(Some(directory.path())).unwrap();
         let file = tokens.make_first().unwrap().unwrap();
         let secret = fs::read_to_string(&file).unwrap();
-        let found = tokens.find(secret.trim());
-        assert_eq!(found, Some(("admin-2".to_owned(), Role::Admin)));
+        let found = tokens.find(secret.trim()).unwrap();
+        assert_eq!((found.name.as_str(), found.role), ("admin-2", Role::Admin));
         tokens.remove("admin-2").unwrap();
         fs::remove_file(&file).unwrap();
         let tokens = Tokens::open(Some(directory.path())).unwrap();

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::sse::{self, KeepAlive, Sse};
@@ -23,15 +24,19 @@ use tokio::time::Instant;
 
 use crate::answer::{Answer, Failure, json};
 use crate::app::{App, STREAMS_MAX};
+use crate::caller::{Grant, Known};
 use crate::clock;
 use crate::collection::Collected;
 use crate::events::{Events, Next};
+use crate::guard::may_still_read;
 use crate::input::{bad_request, query};
 use crate::resources::health::{note, sample};
 use crate::route::{Content, Route, of};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// So soon a stream ends whose reader has lost the right to it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Vec<Route> {
     let stream = Route {
@@ -62,6 +67,7 @@ pub(crate) fn routes() -> Vec<Route> {
 
 async fn events(
     State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
@@ -114,6 +120,7 @@ async fn events(
         rates,
         pending: None,
         topics,
+        grant: known.grant,
         _permit: permit,
         app,
     };
@@ -184,13 +191,18 @@ struct Follower {
     rates: bool,
     /// Of the moment of the last sample.
     pending: Option<sse::Event>,
+    /// By what its reader may read. It may be gone before the next event.
+    grant: Grant,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Follower {
-    /// The next event that is wanted; it may take any time.
+    /// The next event that is wanted; it may take any time. `None`: the stream ends.
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
+            if !may_still_read(&self.app, &self.grant) {
+                return None;
+            }
             if let Some(pending) = self.pending.take() {
                 return Some(pending);
             }
@@ -219,14 +231,16 @@ impl Follower {
         }
     }
 
-    /// Waits for an event, or for the time of a sample. `None`: the server is ending.
+    /// Waits for an event, or for the time of a sample or a check. `None`: the server is ending.
     async fn wait(&mut self) -> Option<Option<sse::Event>> {
-        let Some(at) = self.next_sample else {
-            return self.watch.changed().await.ok().map(|()| None);
-        };
+        let check = Instant::now() + CHECK_INTERVAL;
+        let at = self.next_sample.unwrap_or(check);
         tokio::select! {
             changed = self.watch.changed() => changed.ok().map(|()| None),
             () = tokio::time::sleep_until(at) => {
+                if self.next_sample.is_none() {
+                    return Some(None);
+                }
                 self.next_sample = Some(Instant::now() + SAMPLE_INTERVAL);
                 let collected = self.app.collection.get().await?;
                 if self.rates {

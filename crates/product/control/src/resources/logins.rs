@@ -13,7 +13,7 @@ use longshore_api::problem::{Problem, ProblemCode};
 
 use crate::answer::{Answer, document};
 use crate::app::{App, TcpPlace};
-use crate::caller::Known;
+use crate::caller::{Grant, Known};
 use crate::clock;
 use crate::logins::{CODE_LIFETIME, Holder};
 use crate::route::{Content, Route, of};
@@ -38,22 +38,32 @@ async fn create(State(app): State<Arc<App>>, Extension(known): Extension<Known>)
                       http://localhost:9260";
         return Err(problem.advise(advice).into());
     };
-    if known.is_browser {
-        // Otherwise a log-in would never end.
-        let title = "a browser cannot log another one in";
-        return Err(Problem::new(ProblemCode::Forbidden, title).into());
-    }
-    let name = known.caller.name;
-    let holder = Holder {
-        token: name.strip_prefix("token ").map(str::to_owned),
-        name: format!("{name}, browser"),
-        role: known.role,
+    let token = match known.grant {
+        Grant::Socket => None,
+        Grant::Token(sha256) => Some(sha256),
+        Grant::Login(_) => {
+            // Otherwise a log-in would never end.
+            let title = "a browser cannot log another one in";
+            return Err(Problem::new(ProblemCode::Forbidden, title).into());
+        }
     };
-    let code = app.logins.offer(holder, Instant::now());
+    let (caller, role) = (known.caller, known.role);
+    let holder = Holder {
+        name: format!("{}, browser", caller.name),
+        role,
+        token,
+    };
+    let code = app.record(move |app| {
+        let step = format!("create log-in ({role})");
+        app.audited(&caller, &step, || {
+            Ok(app.logins.offer(holder, Instant::now()))
+        })
+    });
+    let code = code.await??;
     let lifetime = u64::try_from(CODE_LIFETIME.as_millis()).unwrap_or_default();
     Ok(document(NewLogin {
         url: format!("{}/login#{code}", base(tcp, &app.names)),
-        role: known.role,
+        role,
         expires_ms: clock::now_ms() + lifetime,
     }))
 }

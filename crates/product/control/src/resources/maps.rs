@@ -161,7 +161,13 @@ async fn put_entry(
     asked: Asked,
     Input(keys): Input<Keys>,
 ) -> Answer {
-    let edit = move |entries: &mut Vec<Value>| put_into(list, entries, &entry, keys.clone());
+    let creates = asked.options.create;
+    let edit = move |entries: &mut Vec<Value>| {
+        if creates && is_there_already(list, entries, &entry, &keys)? {
+            return Ok(());
+        }
+        put_into(list, entries, &entry, keys.clone())
+    };
     edit_list(&app, known, list, name, asked, edit).await
 }
 
@@ -279,6 +285,32 @@ fn put_into(
     Ok(())
 }
 
+/// Whether there is such an entry with the same keys.
+fn is_there_already(
+    list: List,
+    entries: &[Value],
+    wanted: &str,
+    keys: &Keys,
+) -> Result<bool, Failure> {
+    let Some(entry) = entries.iter().find(|entry| is_entry(list, entry, wanted)) else {
+        return Ok(false);
+    };
+    let told = |keys: &Keys| {
+        let mut keys = keys.clone();
+        keys.retain(|key, value| {
+            ![list.finder(), "name"].contains(&key.as_str()) && *value != Value::Bool(false)
+        });
+        keys
+    };
+    if entry.as_object().is_some_and(|its| told(its) == told(keys)) {
+        return Ok(true);
+    }
+    let title = format!("`{}` has an entry `{wanted}` with other keys", list.key());
+    let problem = Problem::new(ProblemCode::Exists, title);
+    let advice = "remove it first, or replace it: PUT without If-None-Match";
+    Err(problem.advise(advice).into())
+}
+
 fn take_from(list: List, entries: &mut Vec<Value>, wanted: &str) -> Result<(), Failure> {
     if !entries.iter().any(|entry| is_entry(list, entry, wanted)) {
         let title = format!("there is no entry `{wanted}` in `{}`", list.key());
@@ -286,22 +318,37 @@ fn take_from(list: List, entries: &mut Vec<Value>, wanted: &str) -> Result<(), F
     }
     if list.is_rule() {
         leave_rule(list, entries, wanted);
+        if entries.is_empty() {
+            return Err(would_open(wanted));
+        }
     } else {
         entries.retain(|entry| !is_entry(list, entry, wanted));
     }
     Ok(())
 }
 
-/// Takes a name out of the rules; a rule for nobody goes.
+/// Who takes a right away is not to give it to all.
+fn would_open(wanted: &str) -> Failure {
+    let title = format!("`{wanted}` has the last rule, and without any rule everybody is admitted");
+    let problem = Problem::new(ProblemCode::Invalid, title);
+    let advice = "to admit others, give them rules first (`*`: everybody); to admit nobody, disable the target or \
+                  subsystem; to do without rules, set `access` to []";
+    problem.advise(advice).into()
+}
+
+/// Takes a name out of the rules. A rule that is for nobody then goes, unless it has a name: that one is a group, and
+/// empty groups may be.
 fn leave_rule(list: List, entries: &mut Vec<Value>, wanted: &str) {
-    for entry in entries.iter_mut() {
-        if let Some(Value::Array(names)) = entry.get_mut(list.finder()) {
-            names.retain(|name| !is_peer(list, name, wanted));
+    entries.retain_mut(|entry| {
+        if !is_entry(list, entry, wanted) {
+            return true;
         }
-    }
-    entries.retain(|entry| {
-        let names = entry.get(list.finder()).and_then(Value::as_array);
-        names.is_none_or(|names| !names.is_empty())
+        let has_name = entry.get("name").is_some();
+        let Some(Value::Array(names)) = entry.get_mut(list.finder()) else {
+            return true;
+        };
+        names.retain(|name| !is_peer(list, name, wanted));
+        has_name || !names.is_empty()
     });
 }
 
@@ -355,5 +402,58 @@ mod tests {
         assert_eq!(rules, entries(json!([{"initiators": ["iqn.A"]}])));
         let mut hosts = entries(json!([{"hosts": ["nqn.a"]}]));
         assert!(take_from(List::Hosts, &mut hosts, "nqn.A").is_err());
+    }
+
+    #[test]
+    fn rules_with_names_stay_when_they_are_for_nobody() {
+        let group = json!({"name": "group", "initiators": []});
+        let used = json!({"name": "used", "initiators": ["iqn.a"], "read-only": true});
+        let mut rules = entries(json!([group, used, {"initiators": ["iqn.b"]}]));
+        take_from(List::Initiators, &mut rules, "iqn.b").unwrap();
+        assert_eq!(rules, entries(json!([group, used])));
+        take_from(List::Initiators, &mut rules, "iqn.a").unwrap();
+        let emptied = json!({"name": "used", "initiators": [], "read-only": true});
+        assert_eq!(rules, entries(json!([group, emptied])));
+        put_into(List::Initiators, &mut rules, "iqn.c", Keys::new()).unwrap();
+        assert_eq!(
+            rules,
+            entries(json!([group, emptied, {"initiators": ["iqn.c"]}]))
+        );
+    }
+
+    #[test]
+    fn the_last_rule_is_not_removed_because_everybody_would_be_admitted() {
+        for (list, key, name) in [
+            (List::Initiators, "initiators", "iqn.a"),
+            (List::Initiators, "initiators", "*"),
+            (List::Hosts, "hosts", "nqn.a"),
+        ] {
+            let mut rules = entries(json!([{key: [name]}]));
+            let refused = take_from(list, &mut rules, name).unwrap_err();
+            assert_eq!(refused.code(), ProblemCode::Invalid);
+            assert!(refused.problem().title.contains("everybody is admitted"));
+            let mut rules = entries(json!([{key: [name]}, {key: ["x"]}]));
+            take_from(list, &mut rules, name).unwrap();
+            assert_eq!(rules, entries(json!([{key: ["x"]}])));
+        }
+    }
+
+    #[test]
+    fn what_creates_an_entry_does_not_replace_one_with_other_keys() {
+        let rules = entries(json!([
+            {"name": "group", "initiators": ["iqn.a", "iqn.b"], "read-only": true, "luns": []}
+        ]));
+        let ask = |wanted: &str, its: Value| {
+            is_there_already(List::Initiators, &rules, wanted, &keys(its))
+                .map_err(|failure| failure.code())
+        };
+        assert_eq!(ask("iqn.c", json!({})), Ok(false));
+        assert_eq!(ask("IQN.A", json!({})), Err(ProblemCode::Exists));
+        let same = json!({"read-only": true, "luns": []});
+        assert_eq!(ask("iqn.a", same), Ok(true));
+        let luns = entries(json!([{"lun": 1, "volume": "a", "read-only": true}]));
+        let ask = |its: Value| is_there_already(List::Luns, &luns, "1", &keys(its)).is_ok();
+        assert!(ask(json!({"volume": "a", "read-only": true})));
+        assert!(!ask(json!({"volume": "a"})));
     }
 }

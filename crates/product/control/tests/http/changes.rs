@@ -208,6 +208,24 @@ fn an_entry_of_a_map_is_changed_on_condition_that_nobody_else_has_changed_it() {
 }
 
 #[test]
+fn an_entry_that_is_there_is_not_replaced_by_what_creates() {
+    let server = Server::start();
+    let path = "/api/v1/targets/iqn.2026-11.x:y/luns/0";
+    let create = |body: &serde_json::Value| {
+        let headers = [("If-None-Match", "*")];
+        server.ask_with("PUT", path, Some(body), &headers)
+    };
+    let refused = create(&json!({"volume": "b"}));
+    assert_eq!(
+        (refused.status, refused.json()["code"].as_str()),
+        (409, Some("exists"))
+    );
+    assert_eq!(create(&json!({"volume": "a"})).status, 200);
+    let replaced = server.ask("PUT", path, Some(&json!({"volume": "b"})));
+    assert_eq!(replaced.status, 200);
+}
+
+#[test]
 fn a_body_that_is_no_document_or_too_long_is_refused_with_a_problem() {
     let server = Server::start();
     let refused = server.ask("PUT", "/api/v1/config", Some(&json!({"volume": {}})));

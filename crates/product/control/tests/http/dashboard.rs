@@ -27,6 +27,22 @@ impl Server {
         cookie.split(';').next().unwrap().to_owned()
     }
 
+    /// Makes a token, and gives its bearer.
+    fn made(&self, name: &str) -> String {
+        let body = json!({"name": name, "role": "read"});
+        let made = self.ask("POST", "/api/v1/tokens", Some(&body)).json();
+        format!("Bearer {}", made["token"].as_str().unwrap())
+    }
+
+    /// Logs a browser in with a token, and gives its cookie.
+    fn cookie_by(&self, bearer: &str) -> String {
+        let asked = self.ask_tcp("POST", "/api/v1/logins", &[("Authorization", bearer)]);
+        let url = asked.json()["url"].as_str().unwrap().to_owned();
+        let entered = self.enter(url.split_once('#').unwrap().1, &[]);
+        let cookie = entered.header("set-cookie").unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
     fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -228,6 +244,85 @@ fn a_log_in_has_the_role_of_who_asked_and_ends_with_the_token() {
         server.ask_tcp("GET", "/api/v1/volumes", &headers).status,
         401
     );
+}
+
+#[test]
+fn a_log_in_does_not_come_back_with_another_token_of_the_same_name() {
+    let server = Server::start();
+    let cookie = server.cookie_by(&server.made("ci"));
+    let shown = || {
+        server
+            .ask_tcp("GET", "/api/v1/volumes", &[("Cookie", &cookie)])
+            .status
+    };
+    assert_eq!(shown(), 200);
+    assert_eq!(server.ask("DELETE", "/api/v1/tokens/ci", None).status, 204);
+    server.made("ci");
+    assert_eq!(shown(), 401);
+}
+
+#[test]
+fn anybody_may_send_a_code_and_nothing_longer() {
+    let server = Server::start();
+    let refused = server.enter(&"x".repeat(4096), &[]);
+    assert_eq!(refused.status, 413, "{refused:?}");
+    assert_eq!(server.enter(&"x".repeat(512), &[]).status, 403);
+}
+
+#[test]
+fn the_audit_log_tells_who_logged_in() {
+    let server = Server::start();
+    let path = server.directory.path().join("audit.log");
+    assert_eq!(server.enter("guessed", &[]).status, 403);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+    server.cookie_by(&server.bearer());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let intents: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &serde_json::Value| line["kind"] == "intent")
+        .collect();
+    let told: Vec<_> = intents
+        .iter()
+        .map(|it| {
+            (
+                it["caller"].as_str().unwrap(),
+                it["steps"][0].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("token admin", "create log-in (admin)"),
+            ("token admin, browser", "log in")
+        ]
+    );
+}
+
+#[test]
+fn a_stream_of_events_ends_with_the_log_in_or_the_token_of_its_reader() {
+    let server = Server::start();
+    let own = server.origin();
+    let (cookie, bearer) = (server.cookie(), server.made("ci"));
+    let by_token = server.cookie_by(&bearer);
+    let opened = |path: &str, name: &str, value: &str| {
+        let mut lines = server.stream(path, &[("Connection", "close"), (name, value)]);
+        let status = lines.next().unwrap();
+        assert!(status.contains(" 200 "), "{status}");
+        lines
+    };
+    let of_browser = opened("/api/v1/events", "Cookie", &cookie);
+    let with_samples = opened("/api/v1/events?topics=sample", "Cookie", &cookie);
+    let of_token = opened("/api/v1/events", "Authorization", &bearer);
+    let of_its_browser = opened("/api/v1/events", "Cookie", &by_token);
+    let headers = [("Cookie", cookie.as_str()), ("Origin", own.as_str())];
+    assert_eq!(server.ask_tcp("POST", "/logout", &headers).status, 303);
+    assert_eq!(server.ask("DELETE", "/api/v1/tokens/ci", None).status, 204);
+    // Each of them ends, though nothing happens any more.
+    for lines in [of_browser, with_samples, of_token, of_its_browser] {
+        assert!(!lines.into_iter().any(|line| line.contains("remove token")));
+    }
 }
 
 #[test]

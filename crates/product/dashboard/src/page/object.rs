@@ -195,6 +195,7 @@ fn map_volume(volume: &str, targets: &[Object]) -> Markup {
             title,
             path,
             verb: "Map",
+            creates: true,
             ..Change::default()
         };
         let fields = [
@@ -281,6 +282,7 @@ fn map_entry(object: &Object, volumes: &[Object]) -> Markup {
         title: "Map a volume",
         path: &path,
         verb: "Map",
+        creates: true,
         ..Change::default()
     };
     let fields = [
@@ -316,21 +318,14 @@ fn access(object: &Object, may_change: bool) -> Markup {
                         @if may_change { th scope="col" data-needs-script="" { span.hidden { "Change" } } }
                     } }
                     tbody {
-                        @for rule in rules {
-                            @let names = rule.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-                            @for name in names {
-                                @let name = name.as_str().unwrap_or_default();
+                        @for (place, rule) in rules.iter().enumerate() {
+                            @for (number, name) in names_of(rule, key).enumerate() {
                                 tr {
                                     th.path scope="row" { @if name == "*" { "everybody (*)" } @else { (name) } }
                                     td { (rights(rule, key)) }
                                     @if may_change {
                                         td.act data-needs-script="" {
-                                            (act(&Change {
-                                                method: "DELETE",
-                                                path: &format!("{}/access/{}", api_path(object), figures::encoded(name)),
-                                                verb: "Remove",
-                                                ..Change::default()
-                                            }))
+                                            (exclude(object, rules, name, &format!("deny-{place}-{number}")))
                                         }
                                     }
                                 }
@@ -341,6 +336,43 @@ fn access(object: &Object, may_change: bool) -> Markup {
             }
         }
     }
+}
+
+/// The names in a rule.
+fn names_of<'a>(rule: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
+    let names = rule.get(key).and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn exclude(object: &Object, rules: &[Value], name: &str, id: &str) -> Markup {
+    let (key, _) = peer_keys(object.id.kind);
+    let path = format!("{}/access/{}", api_path(object), figures::encoded(name));
+    let change = Change {
+        id,
+        title: &format!("Remove access of {name}"),
+        method: "DELETE",
+        path: &path,
+        verb: "Remove",
+        is_dangerous: true,
+        ..Change::default()
+    };
+    let drain = Field::new(
+        "drain",
+        "Also while sessions use it: let accepted operations end first",
+        "query",
+        Kind::Flag,
+    );
+    let is_last = match rules {
+        [rule] => rule.get("name").is_none() && names_of(rule, key).count() == 1,
+        _ => false,
+    };
+    let text = if is_last {
+        "This is the last rule, and without any rule everybody is admitted. The server refuses to remove it: first \
+         admit others (* is everybody), or disable this."
+    } else {
+        "Its sessions end, unless another rule matches it. The volumes stay."
+    };
+    dialog(&change, "Remove", text, &[drain])
 }
 
 /// What a rule allows.
@@ -373,6 +405,7 @@ fn admission(object: &Object) -> Markup {
         title: &title,
         path: &format!("{}/access/{{peer}}", api_path(object)),
         verb: "Admit",
+        creates: true,
         ..Change::default()
     };
     let fields = [

@@ -306,6 +306,27 @@ fn an_object_of_the_file_is_shown_with_its_place_and_no_form() {
 }
 
 #[test]
+fn forms_add_entries_and_the_last_rule_says_what_its_end_would_mean() {
+    let (status, viewer) = (status(), viewer(Role::Admin));
+    let frame = Frame {
+        viewer: &viewer,
+        status: &status,
+        time_ms: 0,
+    };
+    let mut target = objects(ObjectKind::Target, Owner::Api).remove(0);
+    let page = object(&frame, &target, &[], &[], &Activity::default());
+    for form in ["id=\"map\"", "id=\"admit\""] {
+        let (_, form) = page.split_once(form).unwrap();
+        assert!(form.split_once('>').unwrap().0.contains("data-create"));
+    }
+    assert!(page.contains("id=\"deny-0-0-dialog\"") && page.contains("This is the last rule"));
+    let rules = json!([{"initiators": ["a"]}, {"name": "group", "initiators": []}]);
+    target.keys.insert("access".to_owned(), rules);
+    let page = object(&frame, &target, &[], &[], &Activity::default());
+    assert!(page.contains("id=\"deny-0-0-dialog\"") && !page.contains("This is the last rule"));
+}
+
+#[test]
 fn every_field_and_chart_has_a_name_and_every_number_on_a_page_a_table() {
     for (name, page) in pages(Role::Admin) {
         let count = |text: &str| page.matches(text).count();
