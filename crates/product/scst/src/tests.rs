@@ -290,7 +290,9 @@ fn the_rule_for_the_rest_keeps_what_else_it_says() {
 fn a_group_that_names_all_initiators_takes_them_from_the_rest() {
     let mut world = small_world();
     let groups = format!("sys/targets/iscsi/{TARGET}/ini_groups");
-    world.write(&format!("{groups}/mgmt"), "create all").unwrap();
+    world
+        .write(&format!("{groups}/mgmt"), "create all")
+        .unwrap();
     world
         .write(&format!("{groups}/all/initiators/mgmt"), "add *")
         .unwrap();
@@ -499,7 +501,9 @@ fn access() -> impl Strategy<Value = serde_json::Value> {
     let luns = prop_oneof![
         Just(None),
         Just(Some(serde_json::json!([]))),
-        Just(Some(serde_json::json!([{"lun": 3, "volume": "disk0", "read-only": false}]))),
+        Just(Some(
+            serde_json::json!([{"lun": 3, "volume": "disk0", "read-only": false}])
+        )),
     ];
     let rule = (name, initiators, luns, any::<bool>(), any::<bool>()).prop_map(
         |(name, initiators, luns, read_only, accounts)| {

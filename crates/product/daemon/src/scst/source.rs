@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_api::change::{Caller, ChangeOptions, Revision, Wish};
+use longshore_api::change::{Applied, Caller, ChangeOptions, Revision, Wish};
 use longshore_api::object::{Document, Keys, ObjectId};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
@@ -92,6 +92,8 @@ impl Source {
             self.sessions(),
         );
         state.queue_depth = whole.queue_depth;
+        state.nop_interval = whole.nop_interval;
+        state.nop_timeout = whole.nop_timeout;
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;
         }
@@ -229,7 +231,8 @@ impl Source {
         };
         self.plane.apply(wish, options, caller)?;
         for name in &gone {
-            wait_while(|| self.plane.is_leaving(name));
+            let what = format!("volume {name} is still in use");
+            wait_while(what, || self.plane.is_leaving(name))?;
         }
         Ok(())
     }
@@ -259,19 +262,43 @@ impl Source {
         };
         let mut closed = before.clone();
         closed.insert("enabled".to_owned(), false.into());
-        put(closed, Some(whole.revision))?;
-        wait_while(|| self.plane.is_leaving(&id.name));
-        let outcome = put(keys, None);
+        let closing = put(closed.clone(), Some(whole.revision))?;
+        let what = format!("volume {} is still in use", id.name);
+        let outcome = wait_while(what, || self.plane.is_leaving(&id.name))
+            .and_then(|()| put(keys, Some(closing.revision)).map(drop));
         if outcome.is_err() {
-            put(before, None)?;
+            self.open_again(|revision| put(before.clone(), Some(revision)), &id, &closed)?;
         }
-        outcome.map(drop)
+        outcome
+    }
+
+    /// Opens a volume as it was, unless somebody else has changed it since it was closed.
+    fn open_again(
+        &self,
+        put: impl Fn(Revision) -> Result<Applied, Box<Problem>>,
+        id: &ObjectId,
+        closed: &Keys,
+    ) -> Result<(), Box<Problem>> {
+        let mut tries = 0;
+        loop {
+            let whole = self.plane.whole();
+            if whole.api.volumes.get(&id.name) != Some(closed) {
+                return Ok(());
+            }
+            match put(whole.revision) {
+                Err(problem) if problem.code == ProblemCode::RevisionChanged && tries < TRIES => {
+                    tries += 1;
+                }
+                outcome => return outcome.map(drop),
+            }
+        }
     }
 
     fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Box<Problem>> {
         self.plane.close_session(id, caller)?;
-        wait_while(|| self.plane.sessions().iter().any(|session| session.id == id));
-        Ok(())
+        wait_while(format!("session {id} has not ended yet"), || {
+            self.plane.sessions().iter().any(|session| session.id == id)
+        })
     }
 }
 
@@ -309,11 +336,16 @@ fn with(mut document: Document, objects: Vec<(ObjectId, Option<Keys>)>) -> Docum
     document
 }
 
-fn wait_while(goes_on: impl Fn() -> bool) {
+/// Waits for the end of what the change began. The change itself is made, whether it ends in time or not.
+fn wait_while(what: String, goes_on: impl Fn() -> bool) -> Result<(), Box<Problem>> {
     let end = Instant::now() + CLOSING;
-    while goes_on() && Instant::now() < end {
+    while goes_on() {
+        if Instant::now() >= end {
+            return Err(Box::new(Problem::new(ProblemCode::Unavailable, what)));
+        }
         thread::sleep(Duration::from_millis(2));
     }
+    Ok(())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -17,6 +17,8 @@ use fuser::{
 use longshore_api::change::Caller;
 use longshore_scst::node::{File, Node};
 use longshore_scst::state::State;
+use longshore_scst::write::COMMAND_MAX;
+use rustix::fs::OFlags;
 
 use super::nodes::Nodes;
 use super::source::Source;
@@ -140,6 +142,11 @@ const fn kind(node: &Node) -> FileType {
         Node::File(_) => FileType::RegularFile,
         Node::Link(_) => FileType::Symlink,
     }
+}
+
+fn is_appending(flags: OpenFlags) -> bool {
+    let append = OFlags::APPEND.bits().cast_signed();
+    flags.0 & append != 0
 }
 
 fn carry_out(source: &Source, inbox: &Receiver<Write>) {
@@ -268,15 +275,18 @@ impl Filesystem for Tree {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let Some(Node::File(file)) = self.node(number) else {
             return reply.error(Errno::EINVAL);
         };
-        // An appending shell writes behind the size that it was told.
-        if offset != 0 && offset != FILE_BYTES {
+        if data.len() >= COMMAND_MAX {
+            return reply.error(Errno::E2BIG);
+        }
+        // A command is one write. An appending shell writes behind the size that it was told.
+        if offset != 0 && !is_appending(flags) {
             return reply.error(Errno::EINVAL);
         }
         if request.uid() != self.uid && request.uid() != 0 {

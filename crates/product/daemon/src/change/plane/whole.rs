@@ -1,5 +1,7 @@
 //! All that is asked for with its secrets, for a tree that only the server's user reads.
 
+use std::time::Duration;
+
 use longshore_api::change::Revision;
 use longshore_api::object::{Document, Keys, ObjectKind, Owner};
 use serde_json::{Value, json};
@@ -19,6 +21,10 @@ pub struct Whole {
     pub in_subsystems: Vec<String>,
     /// Commands that a session may have outstanding.
     pub queue_depth: u64,
+    /// Between questions to a silent initiator.
+    pub nop_interval: Duration,
+    /// For the answer to one.
+    pub nop_timeout: Duration,
 }
 
 pub struct WholeVolume {
@@ -65,6 +71,8 @@ impl Plane {
             targets: targets.collect(),
             in_subsystems: in_subsystems.collect(),
             queue_depth: u64::from(now.config.limits.queue_depth),
+            nop_interval: now.config.limits.nop_interval,
+            nop_timeout: now.config.limits.nop_timeout,
         }
     }
 
