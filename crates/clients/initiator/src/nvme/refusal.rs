@@ -84,6 +84,9 @@ fn advice(status: Status) -> &'static str {
         Status::CONNECT_INCOMPATIBLE_FORMAT => "the controller speaks another version of Connect",
         Status::KEEP_ALIVE_TIMEOUT_INVALID => "request another keep-alive time",
         Status::INVALID_QUEUE_SIZE => "request less depth",
+        Status::AUTHENTICATION_REQUIRED => {
+            "the subsystem requires DH-HMAC-CHAP: give the secret of this host with --dhchap-secret-file"
+        }
         Status::INVALID_QUEUE_IDENTIFIER => "request fewer queues",
         _ => "check the server's log",
     }

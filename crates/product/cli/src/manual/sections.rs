@@ -876,7 +876,7 @@ const DASHBOARD: Page = Page {
     exit_status: ANSWERED,
     environment: SERVER_VARIABLES,
     files: SERVER_FILES,
-    examples: &[("Open the dashboard:", "xdg-open \"$(longshore dashboard)\"")],
+    examples: &[("Print the address of the dashboard:", "longshore dashboard")],
     see_also: &[
         ("longshore", "1"),
         ("longshore-serve", "1"),

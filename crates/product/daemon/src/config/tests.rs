@@ -805,7 +805,7 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 7);
     for example in examples {
         let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
         check(&config).unwrap_or_else(|e| panic!("{e}"));

@@ -203,7 +203,7 @@ mod tests {
         let counts = |them: &[NamedCount]| them.iter().map(|it| it.count).collect::<Vec<_>>();
         assert_eq!(counts(&report.protocols[1].ends), [1, 2, 3, 4, 5]);
         assert_eq!(counts(&report.protocols[0].ends), [0; 5]);
-        assert_eq!(counts(&report.limits), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(counts(&report.limits), [1, 2, 3, 4, 5, 6, 7]);
         let [iscsi, nvme] = &report.protocols[..] else {
             panic!("two protocols");
         };
