@@ -40,7 +40,7 @@ impl AuthenticationCommand {
         Ok(Self { length })
     }
 
-    /// Writes the fields.
+    /// Writes the fields into the command's dwords 10 and 11.
     pub fn encode(self, entry: &mut SubmissionEntry) {
         entry.0[41..44].copy_from_slice(&[SPECIFIC, SPECIFIC, SECURITY_PROTOCOL]);
         longshore_wire::field::set_le32(&mut entry.0, 44, self.length);

@@ -5,14 +5,16 @@
 //!   Idle ──────────────► Computing ──► Challenge ──► Asked ─────────► Computing ──► Success1 ───────► Idle
 //!    ▲                                                  │ wrong                        │ it had to prove itself
 //!    │                                                  ▼                              ▼
-//!    └── a new Negotiate, from any state             Failure1 ──read──► over       AwaitSuccess2 ──► Idle
+//!    └── a new Negotiate                             Failure1 ──read──► over       AwaitSuccess2 ──► Idle
 //! ```
 //!
-//! A queue has one transaction at a time. It stays authenticated while another one goes on, and is closed when that
-//! fails. What takes long, exponentiation, is handed out as a [`Computation`], for another thread.
+//! A queue has one transaction at a time, and may begin it anew once. It stays authenticated while another one goes on, until
+//! that fails: from then on Failure1 can be read, and nothing else. What takes long, exponentiation, is handed out as a
+//! [`Computation`], for another thread.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -43,7 +45,7 @@ pub struct Credentials {
 /// What became of a message of the host.
 #[derive(Debug)]
 pub enum Sent {
-    /// It was taken.
+    /// The message was taken; the command succeeds.
     Taken,
     /// It was the last message of a transaction: the host has proved itself, and the controller too.
     Authenticated,
@@ -51,7 +53,7 @@ pub enum Sent {
     Compute(Computation),
     /// The host gives up: the queue is to be closed.
     GivenUp(Failure),
-    /// The command fails.
+    /// The command fails with this status.
     Refused(Status),
 }
 
@@ -66,10 +68,13 @@ pub enum Received {
     Failed(Failure),
 }
 
+/// Negotiates that a queue may send until it is authenticated: each has a key pair computed.
+const NEGOTIATIONS_MAX: u8 = 2;
+
 /// An exponentiation. Takes up to some tens of milliseconds.
 pub struct Computation {
     group: Group,
-    /// `None`: the generator.
+    /// The challenge to send; `None`: one of the generator.
     base: Option<Vec<u8>>,
     exponent: Zeroizing<Vec<u8>>,
 }
@@ -79,7 +84,13 @@ pub struct Computation {
 pub struct Computed(Zeroizing<Vec<u8>>);
 
 impl Computation {
-    /// Computes it.
+    /// What it takes, about.
+    #[must_use]
+    pub fn cost(&self) -> Duration {
+        self.group.cost()
+    }
+
+    /// Computes the result; takes milliseconds with large groups.
     #[must_use]
     pub fn run(self) -> Computed {
         Computed(match &self.base {
@@ -108,7 +119,7 @@ struct Transaction {
     group: Group,
     credentials: Arc<Credentials>,
     challenge: Vec<u8>,
-    /// S1.
+    /// S1, the sequence number of the challenge.
     sequence: u32,
     exponent: Zeroizing<Vec<u8>>,
 }
@@ -156,6 +167,8 @@ pub struct Controller {
     is_authenticated: bool,
     /// S1 of the last transaction; 0: there was none.
     sequence: u32,
+    /// Negotiates since the queue was authenticated last.
+    negotiations: u8,
 }
 
 impl fmt::Debug for Controller {
@@ -176,6 +189,7 @@ impl Controller {
             state: State::Idle,
             is_authenticated: false,
             sequence: 0,
+            negotiations: 0,
         }
     }
 
@@ -191,6 +205,16 @@ impl Controller {
         !matches!(self.state, State::Idle | State::Over)
     }
 
+    /// With what a transaction has failed, while the host can read that.
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        if let State::Failure { failure, .. } = self.state {
+            Some(failure)
+        } else {
+            None
+        }
+    }
+
     /// Data of an Authentication Send. `credentials`: what holds for the host now.
     pub fn send(
         &mut self,
@@ -200,7 +224,7 @@ impl Controller {
     ) -> Sent {
         if matches!(
             self.state,
-            State::KeyPair(_) | State::SharedSecret(..) | State::Over
+            State::KeyPair(_) | State::SharedSecret(..) | State::Failure { .. } | State::Over
         ) {
             return Sent::Refused(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
         }
@@ -208,6 +232,11 @@ impl Controller {
             Ok(frame) => frame,
             Err(failure) => return self.fail(None, failure),
         };
+        if matches!(frame.message, Message::Negotiate { .. })
+            && self.negotiations >= NEGOTIATIONS_MAX
+        {
+            return Sent::Refused(Status::COMMAND_SEQUENCE_ERROR.do_not_retry());
+        }
         let id = frame.transaction;
         let state = std::mem::replace(&mut self.state, State::Idle);
         match (frame.message, state) {
@@ -241,7 +270,7 @@ impl Controller {
                 self.take_reply(transaction, reply, public_value)
             }
             (Message::Success2, State::AwaitSuccess2 { id: expected }) if expected == id => {
-                self.is_authenticated = true;
+                self.proved();
                 Sent::Authenticated
             }
             (Message::Failure2(failure), State::AwaitSuccess2 { .. } | State::Asked(_)) => {
@@ -263,7 +292,13 @@ impl Controller {
     fn fail(&mut self, id: Option<u16>, failure: Failure) -> Sent {
         let id = id.or_else(|| self.state.transaction()).unwrap_or(0);
         self.state = State::Failure { id, failure };
+        self.is_authenticated = false;
         Sent::Taken
+    }
+
+    fn proved(&mut self) {
+        self.is_authenticated = true;
+        self.negotiations = 0;
     }
 
     fn begin(
@@ -287,6 +322,7 @@ impl Controller {
         let Some(group) = group.copied() else {
             return self.fail(Some(id), Failure::GROUP_NOT_USABLE);
         };
+        self.negotiations += 1;
         let mut challenge = vec![0; hash.length()];
         entropy(&mut challenge);
         if self.sequence == 0 {
@@ -345,6 +381,24 @@ impl Controller {
         })
     }
 
+    /// What was to be computed is not: the message counts as not sent, and the host may send it again.
+    pub fn postponed(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::Idle) {
+            State::KeyPair(_) => {
+                self.negotiations -= 1;
+                State::Idle
+            }
+            State::SharedSecret(transaction, _) => State::Asked(transaction),
+            other @ (State::Idle
+            | State::Challenge(..)
+            | State::Asked(_)
+            | State::Success { .. }
+            | State::AwaitSuccess2 { .. }
+            | State::Failure { .. }
+            | State::Over) => other,
+        };
+    }
+
     /// What was to be computed is.
     pub fn computed(&mut self, computed: Computed) {
         match std::mem::replace(&mut self.state, State::Idle) {
@@ -400,17 +454,20 @@ impl Controller {
                 hash: transaction.hash,
                 proof,
             },
-            None => State::Failure {
-                id,
-                failure: Failure::FAILED,
-            },
+            None => {
+                self.is_authenticated = false;
+                State::Failure {
+                    id,
+                    failure: Failure::FAILED,
+                }
+            }
         };
     }
 
     /// Appends the message that an Authentication Receive of that length reads.
     ///
     /// # Errors
-    /// The command fails.
+    /// The command fails with this status.
     pub fn receive(&mut self, length: u32, out: &mut Vec<u8>) -> Result<Received, Status> {
         let (message, id, next, received) = match &self.state {
             State::Challenge(transaction, public_value) => {
@@ -461,9 +518,8 @@ impl Controller {
             (state, None) => state,
         };
         match received {
-            Received::Authenticated => self.is_authenticated = true,
-            Received::Failed(_) => self.is_authenticated = false,
-            Received::Message => {}
+            Received::Authenticated => self.proved(),
+            Received::Failed(_) | Received::Message => {}
         }
         Ok(received)
     }

@@ -5,7 +5,6 @@ use sha2::digest::core_api::BlockSizeUser;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
-/// A hash function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hash {
     Sha256,

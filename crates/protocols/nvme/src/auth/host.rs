@@ -41,7 +41,7 @@ pub enum Answer {
     Reply(Vec<u8>),
     /// This message is sent, and all is well.
     Confirm(Vec<u8>),
-    /// All is well.
+    /// Both ends have proved what they had to prove.
     Done,
     /// This message is sent, if there is one, and the connection closed.
     Failed(Option<Vec<u8>>, HostError),
@@ -100,7 +100,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// With these only.
+    /// Offers these hashes and groups only.
     #[must_use]
     pub const fn offering(mut self, hashes: &'a [Hash], groups: &'a [Group]) -> Self {
         (self.hashes, self.groups) = (hashes, groups);
@@ -116,7 +116,7 @@ impl<'a> Host<'a> {
         frame.encode()
     }
 
-    /// The first message.
+    /// The first message of the exchange: AUTH_Negotiate.
     #[must_use]
     pub fn negotiate(&self) -> Vec<u8> {
         let hashes = self.hashes.iter().map(|hash| hash.id()).collect();

@@ -75,7 +75,7 @@ impl Failure {
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The host's first.
+    /// The first message of the host.
     Negotiate {
         /// SC_C: which secure channel is asked for; 0: none.
         secure_channel: u8,
@@ -85,14 +85,14 @@ pub enum Message {
     Challenge {
         hash: u8,
         group: u8,
-        /// S1.
+        /// S1, the sequence number of the challenge.
         sequence: u32,
         challenge: Vec<u8>,
         public_value: Vec<u8>,
     },
     Reply {
         proof: Vec<u8>,
-        /// S2.
+        /// S2, the sequence number of the host's challenge.
         sequence: u32,
         /// C2, if the controller has to prove itself.
         challenge: Option<Vec<u8>>,
@@ -105,16 +105,16 @@ pub enum Message {
         proof: Option<Vec<u8>>,
     },
     Success2,
-    /// Of a controller.
+    /// The failure as a controller sends it.
     Failure1(Failure),
-    /// Of a host.
+    /// The failure as a host sends it.
     Failure2(Failure),
 }
 
 /// A message of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// T_ID.
+    /// T_ID, the number of the transaction.
     pub transaction: u16,
     pub message: Message,
 }
@@ -181,7 +181,7 @@ fn hash_length(bytes: &[u8]) -> u8 {
     u8::try_from(bytes.len()).expect("values of hashes are short")
 }
 
-/// DHVLEN.
+/// DHVLEN, the length of the public value in bytes.
 fn value_length(bytes: &[u8]) -> [u8; 2] {
     let length = u16::try_from(bytes.len()).expect("values of groups are short");
     length.to_le_bytes()

@@ -16,9 +16,9 @@ pub struct Parties {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question<'a> {
     pub hash: Hash,
-    /// C1 or C2.
+    /// The challenge: C1 or C2.
     pub challenge: &'a [u8],
-    /// S1 or S2.
+    /// The sequence number: S1 or S2.
     pub sequence: u32,
     pub transaction: u16,
     /// H of what Diffie-Hellman gave, with a group.

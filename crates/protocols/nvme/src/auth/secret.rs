@@ -91,7 +91,7 @@ impl Secret {
         Self { hash, key }
     }
 
-    /// The interchange format.
+    /// The secret in the interchange format `DHHC-1`.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32(&self.key).to_le_bytes();

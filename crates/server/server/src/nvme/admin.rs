@@ -265,19 +265,7 @@ impl Nvme {
         let controller = &association.controller;
         let (peer, host) = (channel.socket.peer, controller.host_nqn());
         let (number, queue) = (controller.id(), association.queue_id);
-        if queue == 0 {
-            if association
-                .credentials
-                .as_ref()
-                .is_none_or(|known| !known.required)
-            {
-                core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
-            }
-            let subsystem = controller.subsystem_nqn();
-            tracing::info!(%peer, %host, %subsystem, controller = number, "NVMe host connected");
-        } else {
-            tracing::debug!(%peer, %host, controller = number, queue, "NVMe queue connected");
-        }
+        tracing::debug!(%peer, %host, controller = number, queue, "NVMe queue connected");
         let parameters = QueueParameters {
             id: association.queue_id,
             entries: association.entries,
@@ -292,13 +280,12 @@ impl Nvme {
         self.tasks
             .holdings
             .belongs_to(core.shared.shares.of(holder));
-        core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
             self.queue = Queue::Admin(Arc::clone(controller));
             self.id = core.shared.next_session();
             self.since_ms = core.now_ms;
             core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
-            return self.may_authenticate(core, association);
+            return self.may_authenticate(core, channel, association);
         }
         let admin_queue = ConnectionAddress::from_handle(controller.admin_queue());
         let activity = Activity::with_end(EndOfQueue {
@@ -318,7 +305,7 @@ impl Nvme {
             activity,
             fusing: Fusing::default(),
         }));
-        self.may_authenticate(core, association);
+        self.may_authenticate(core, channel, association);
     }
 
     /// The Sanitize that this task is has begun, or a failure was left behind; or neither.
@@ -414,9 +401,15 @@ impl Nvme {
         core: &Core,
         channel: &mut Channel,
         controller: &Controller,
+        was_proved: bool,
     ) {
         close_queues(&core.shared, &controller.queue_closed(0));
-        self.log_closed(channel, controller, 0);
+        if was_proved {
+            core.shared
+                .clients
+                .ended(ProtocolKind::NvmeTcp, channel.ending());
+            self.log_closed(channel, controller, 0);
+        }
     }
 
     fn log_closed(&self, channel: &mut Channel, controller: &Controller, id: u16) {

@@ -1,7 +1,10 @@
 //! Hosts that prove who they are (DH-HMAC-CHAP): Authentication Send and Authentication Receive.
 //!
 //! Each queue authenticates by itself. Before it has, when it must, nothing else is done on it, and it has as much time as
-//! for a login. Later it may authenticate again, while its commands go on; if that fails, the queue is closed.
+//! for a login. Until then it counts as a login that is pending. Later it may authenticate again, while its commands go on,
+//! within the same time; if that fails, the queue is closed: once the host has read why, or a little later.
+
+use std::sync::atomic::Ordering;
 
 use longshore_nvme::auth::{
     self, AuthenticationCommand, Computed, Failure, RECEIVE_LENGTH, Received, SEND_LENGTH_MAX, Sent,
@@ -13,6 +16,7 @@ use longshore_nvme::status::Status;
 
 use super::state::{Authentication, Nvme, Queue, Task};
 use crate::address::TaskAddress;
+use crate::computations::Urgency;
 use crate::core::Core;
 use crate::counters::ProtocolKind;
 use crate::counters::clients::Ending;
@@ -28,29 +32,53 @@ pub(super) fn is_authentication(entry: &SubmissionEntry) -> bool {
     entry.opcode() == FABRICS && kinds.contains(&entry.fabrics_type())
 }
 
+/// How long a queue is open after its authentication has failed, for the host to read that.
+const FAILURE_READ_MS: u64 = 2000;
+
 fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the kernel gives random bytes");
 }
 
 impl Nvme {
     /// A queue is connected: its host authenticates if there are credentials for it, and has to if they say so.
-    pub(super) fn may_authenticate(&mut self, core: &Core, association: &Association) {
+    pub(super) fn may_authenticate(
+        &mut self,
+        core: &Core,
+        channel: &Channel,
+        association: &Association,
+    ) {
         let Some(credentials) = &association.credentials else {
-            return;
+            return self.let_in(core, channel);
         };
         let machine = auth::Controller::new(association.controller.parties());
-        let limit = core.shared.limits.login_timeout.as_millis();
-        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-        let deadline_ms = credentials
-            .required
-            .then(|| core.now_ms.saturating_add(limit));
         self.authentication = Some(Box::new(Authentication {
             machine,
-            deadline_ms,
+            deadline_ms: credentials.required.then(|| deadline_ms(core)),
+            awaited: None,
+            has_failed: false,
         }));
         if credentials.required {
             let queue = std::mem::replace(&mut self.queue, Queue::Fresh);
             self.queue = Queue::Unproved(Box::new(queue));
+        } else {
+            self.let_in(core, channel);
+        }
+    }
+
+    /// The host of a queue has proved who it is, or need not.
+    fn let_in(&self, core: &Core, channel: &Channel) {
+        core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+        let Some(controller) = self.controller() else {
+            return;
+        };
+        let (peer, host) = (channel.socket.peer, controller.host_nqn());
+        let number = controller.id();
+        if self.is_admin_queue() {
+            core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
+            let subsystem = controller.subsystem_nqn();
+            tracing::info!(%peer, %host, %subsystem, controller = number, "NVMe host connected");
+        } else {
+            tracing::debug!(%peer, %host, controller = number, "NVMe queue can be used");
         }
     }
 
@@ -93,6 +121,10 @@ impl Nvme {
                 .receive(length, &mut task.parameter_data);
             return self.take_received(core, channel, task, received, length);
         }
+        let urgency = match authentication.machine.is_authenticated() {
+            true => Urgency::Proved,
+            false => Urgency::Unproved,
+        };
         let data = task.data_out.as_deref().unwrap_or_default();
         let wanted = usize::try_from(length).unwrap_or(usize::MAX);
         let Some(data) = data.get(..wanted).filter(|_| length <= SEND_LENGTH_MAX) else {
@@ -105,24 +137,35 @@ impl Nvme {
             return self.finish_status(core, channel, task, status);
         };
         match authentication.machine.send(data, &credentials, &mut random) {
-            Sent::Taken => self.finish_status(core, channel, task, Status::SUCCESS),
+            Sent::Taken => {
+                self.goes_on(core, channel);
+                self.finish_status(core, channel, task, Status::SUCCESS);
+            }
             Sent::Authenticated => {
                 self.authenticated(core, channel);
                 self.finish_status(core, channel, task, Status::SUCCESS);
             }
             Sent::Compute(computation) => {
                 let (post, address) = (core.post().clone(), task.address);
-                if core.shared.computations.begin(computation, address, post) {
-                    task.state = TaskState::Elsewhere;
-                    self.tasks.park(task);
-                } else {
-                    self.finish_status(core, channel, task, Status::COMMAND_INTERRUPTED);
-                    channel.close(true);
+                let computations = &core.shared.computations;
+                match computations.begin(computation, address, post, urgency) {
+                    Some(place) => {
+                        authentication.awaited = Some(place);
+                        self.goes_on(core, channel);
+                        task.state = TaskState::Elsewhere;
+                        self.tasks.park(task);
+                    }
+                    // The host may send it again.
+                    None => {
+                        authentication.machine.postponed();
+                        self.finish_status(core, channel, task, Status::COMMAND_INTERRUPTED);
+                    }
                 }
             }
             Sent::GivenUp(failure) => {
                 self.finish_status(core, channel, task, Status::SUCCESS);
                 self.not_authenticated(core, channel, "the host gave up", failure);
+                channel.close(true);
             }
             Sent::Refused(status) => self.finish_status(core, channel, task, status),
         }
@@ -137,7 +180,9 @@ impl Nvme {
         value: Computed,
     ) {
         if let Some(authentication) = &mut self.authentication {
+            authentication.awaited = None;
             authentication.machine.computed(value);
+            self.goes_on(core, channel);
         }
         let Some(task) = self.tasks.take_elsewhere(task) else {
             return;
@@ -167,7 +212,23 @@ impl Nvme {
             self.authenticated(core, channel);
         }
         self.finish_status(core, channel, task, Status::SUCCESS);
-        if let Received::Failed(failure) = received {
+        if let Received::Failed(_) = received {
+            channel.close(true);
+        }
+    }
+
+    /// A message of the host was taken: the transaction has an end, and may have failed.
+    fn goes_on(&mut self, core: &Core, channel: &mut Channel) {
+        let Some(authentication) = &mut self.authentication else {
+            return;
+        };
+        authentication
+            .deadline_ms
+            .get_or_insert_with(|| deadline_ms(core));
+        if let Some(failure) = authentication.machine.failure()
+            && !authentication.has_failed
+        {
+            authentication.deadline_ms = Some(core.now_ms.saturating_add(FAILURE_READ_MS));
             self.not_authenticated(core, channel, "the host has not proved who it is", failure);
         }
     }
@@ -181,8 +242,8 @@ impl Nvme {
         self.queue = std::mem::replace(&mut self.queue, Queue::Fresh).proved();
         // What changed meanwhile was for queues that can be used.
         self.renew_queue();
-        if was_unproved && self.is_admin_queue() {
-            core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
+        if was_unproved {
+            self.let_in(core, channel);
         }
         let peer = channel.socket.peer;
         if let Some(controller) = self.controller() {
@@ -192,7 +253,7 @@ impl Nvme {
         }
     }
 
-    /// The queue ends.
+    /// The queue is about to end.
     fn not_authenticated(
         &mut self,
         core: &Core,
@@ -200,6 +261,9 @@ impl Nvme {
         why: &'static str,
         failure: Failure,
     ) {
+        if let Some(authentication) = &mut self.authentication {
+            authentication.has_failed = true;
+        }
         core.shared.clients.login_failed(ProtocolKind::NvmeTcp);
         let peer = channel.socket.peer;
         let controller = self.controller();
@@ -208,7 +272,6 @@ impl Nvme {
         let reason = failure.text();
         tracing::warn!(%peer, host, subsystem, reason, "NVMe authentication failed: {why}");
         channel.ends_by(Ending::Error);
-        channel.close(true);
     }
 
     /// Until when the host has to authenticate.
@@ -219,7 +282,8 @@ impl Nvme {
     /// Ends a queue whose host takes too long to authenticate.
     pub(super) fn look_at_authentication(&self, core: &Core, channel: &mut Channel) {
         let deadline = self.authentication_deadline_ms();
-        if deadline.is_some_and(|at| core.now_ms >= at) && channel.close(false) {
+        let has_failed = self.authentication.as_ref().is_some_and(|it| it.has_failed);
+        if deadline.is_some_and(|at| core.now_ms >= at) && channel.close(false) && !has_failed {
             core.shared.clients.login_failed(ProtocolKind::NvmeTcp);
             channel.ends_by(Ending::Error);
             let peer = channel.socket.peer;
@@ -227,4 +291,11 @@ impl Nvme {
             tracing::warn!(%peer, host, "the host has not authenticated in time; closing NVMe queue");
         }
     }
+}
+
+/// Until when a host has to authenticate that begins now.
+fn deadline_ms(core: &Core) -> u64 {
+    let limit = core.shared.limits.login_timeout.as_millis();
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    core.now_ms.saturating_add(limit)
 }

@@ -58,7 +58,8 @@ impl Protocol for Nvme {
             Queue::Fresh | Queue::Unproved(_) | Queue::Io(_) | Queue::Left(_) => true,
         };
         State {
-            established: !matches!(self.queue, Queue::Fresh),
+            // Who has to prove itself has not finished its login before.
+            established: !matches!(self.queue, Queue::Fresh | Queue::Unproved(_)),
             // Beside their I/O queues, admin queues have nothing to do.
             is_load: !self.is_admin_queue(),
             // Controllers know their I/O queues by name; an admin queue has little to do.
@@ -184,21 +185,19 @@ impl Protocol for Nvme {
 
     fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
         self.end_tasks(core, channel);
+        // What is computed for it is of no use any more.
+        self.authentication = None;
         let was_proved = !matches!(self.queue, Queue::Unproved(_));
+        if matches!(self.queue, Queue::Fresh | Queue::Unproved(_)) {
+            core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+        }
         match std::mem::replace(&mut self.queue, Queue::Fresh).proved() {
             Queue::Unproved(_) => unreachable!("a queue is unproved once"),
-            Queue::Fresh => {
-                core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
-            }
             Queue::Admin(controller) => {
-                if was_proved {
-                    let clients = &core.shared.clients;
-                    clients.ended(ProtocolKind::NvmeTcp, channel.ending());
-                }
-                self.controller_gone(core, channel, &controller);
+                self.controller_gone(core, channel, &controller, was_proved);
             }
             Queue::Io(queue) => self.leave(core, channel, &queue),
-            Queue::Left(_) => {}
+            Queue::Fresh | Queue::Left(_) => {}
         }
     }
 }

@@ -11,6 +11,7 @@ use longshore_nvme::server::{CommandSlot, Connection as Machine, ConnectionConfi
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
 
+use crate::computations::Place;
 use crate::core::Shared;
 use crate::execute::inline_reads::InlineReads;
 use crate::execute::task;
@@ -185,6 +186,10 @@ pub(super) struct Authentication {
     pub(super) machine: auth::Controller,
     /// Until when it has to be done; `None`: it is, or need not be.
     pub(super) deadline_ms: Option<u64>,
+    /// What an Authentication Send waits for; given up with the connection.
+    pub(super) awaited: Option<Place>,
+    /// It has failed, and that has been counted.
+    pub(super) has_failed: bool,
 }
 
 /// Half of a Compare and Write.

@@ -140,6 +140,86 @@ fn a_message_while_the_last_one_is_computed_is_refused() {
 }
 
 #[test]
+fn a_host_that_begins_anew_again_and_again_computes_nothing_more() {
+    let credentials = Arc::new(Credentials {
+        groups: vec![Group::Ffdhe2048],
+        ..credentials()
+    });
+    let parties = parties();
+    let mut controller = Controller::new(parties.clone());
+    let mut host = Host::new(&parties, &credentials.host, None, 7);
+    let mut computed = 0;
+    for _ in 0..5 {
+        let (sent, computes) = send(&mut controller, &credentials, &host.negotiate());
+        computed += usize::from(computes);
+        assert_eq!(matches!(sent, Sent::Refused(_)), !computes);
+    }
+    assert_eq!(computed, 2);
+    // The last one that was taken goes on, and success begins a new count.
+    let (_, challenge) = receive(&mut controller);
+    let Answer::Reply(reply) = host.handle(&challenge, &mut |out| out.fill(3)) else {
+        panic!("the host replies");
+    };
+    send(&mut controller, &credentials, &reply);
+    assert_eq!(receive(&mut controller).0, Received::Authenticated);
+    let (_, computes) = send(&mut controller, &credentials, &host.negotiate());
+    assert!(computes);
+}
+
+#[test]
+fn a_message_that_nobody_had_time_for_can_be_sent_again() {
+    let credentials = Arc::new(Credentials {
+        groups: vec![Group::Ffdhe2048],
+        ..credentials()
+    });
+    let parties = parties();
+    let mut controller = Controller::new(parties.clone());
+    let mut host = Host::new(&parties, &credentials.host, None, 7);
+    let mut bytes = Bytes(5);
+    for _ in 0..5 {
+        let sent = controller.send(&host.negotiate(), &credentials, &mut |out| bytes.fill(out));
+        assert!(matches!(sent, Sent::Compute(_)), "{sent:?}");
+        controller.postponed();
+    }
+    send(&mut controller, &credentials, &host.negotiate());
+    let (_, challenge) = receive(&mut controller);
+    let Answer::Reply(reply) = host.handle(&challenge, &mut |out| out.fill(3)) else {
+        panic!("the host replies");
+    };
+    for _ in 0..5 {
+        let sent = controller.send(&reply, &credentials, &mut |_| {});
+        assert!(matches!(sent, Sent::Compute(_)), "{sent:?}");
+        controller.postponed();
+    }
+    send(&mut controller, &credentials, &reply);
+    assert_eq!(receive(&mut controller).0, Received::Authenticated);
+}
+
+#[test]
+fn a_failure_holds_before_it_is_read_and_nothing_more_is_taken() {
+    let (mut controller, credentials, reply) = asked();
+    send(&mut controller, &credentials, &reply);
+    assert_eq!(receive(&mut controller).0, Received::Authenticated);
+    let parties = parties();
+    let wrong = secret(None, 6);
+    let mut host = Host::new(&parties, &wrong, None, 8);
+    send(&mut controller, &credentials, &host.negotiate());
+    let (_, challenge) = receive(&mut controller);
+    let Answer::Reply(guess) = host.handle(&challenge, &mut |out| out.fill(3)) else {
+        panic!("the host replies");
+    };
+    assert!(controller.is_authenticated() && controller.failure().is_none());
+    send(&mut controller, &credentials, &guess);
+    assert!(!controller.is_authenticated());
+    assert_eq!(controller.failure(), Some(Failure::FAILED));
+    for message in [host.negotiate(), guess] {
+        let (sent, _) = send(&mut controller, &credentials, &message);
+        assert!(matches!(sent, Sent::Refused(_)), "{sent:?}");
+    }
+    assert_failure(&mut controller, Failure::FAILED);
+}
+
+#[test]
 fn a_receive_that_is_too_short_takes_nothing() {
     let (mut controller, credentials, reply) = asked();
     send(&mut controller, &credentials, &reply);
