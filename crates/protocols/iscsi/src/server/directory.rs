@@ -46,6 +46,15 @@ pub trait Directory {
         Err(LoginStatus::SESSION_DOES_NOT_EXIST)
     }
 
+    /// Whether the response of an initiator to a challenge is looked at now, asked when it comes.
+    ///
+    /// # Errors
+    /// What the initiator is told instead, whether it is right or not.
+    fn may_prove(&self, initiator: &IscsiName) -> Result<(), LoginStatus> {
+        let _ = initiator;
+        Ok(())
+    }
+
     /// Called once, when the login is about to succeed: creates the session, or reinstates the session
     /// or connection that has the same identity (RFC 7143 §6.3.4 and §6.3.5). Returns its TSIH, which
     /// is not zero.

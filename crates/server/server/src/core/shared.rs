@@ -24,7 +24,7 @@ use crate::volume_store::VolumeStore;
 /// See the module documentation.
 pub(crate) struct Shared {
     pub sessions: Sessions,
-    /// Guesses at secrets.
+    /// Failed log-ins, and the pauses that follow from them.
     pub attempts: Attempts,
     pub hosts: Hosts,
     /// What memory hosts and initiators hold.

@@ -24,7 +24,7 @@ pub(crate) struct ConnectionDirectory<'a> {
     pub exports: &'a Exports,
     pub connection: ConnectionAddress,
     pub post: &'a Post,
-    /// The initiator's address.
+    /// The address that the initiator connects from.
     pub peer: IpAddr,
     pub now_ms: u64,
     /// Our address, as the initiator reached it.
@@ -103,6 +103,14 @@ impl Directory for ConnectionDirectory<'_> {
             .map_err(login_status)
     }
 
+    /// Logins that began together are no more guesses than one.
+    fn may_prove(&self, initiator: &IscsiName) -> Result<(), LoginStatus> {
+        match self.may_try(initiator) {
+            true => Ok(()),
+            false => Err(LoginStatus::SERVICE_UNAVAILABLE),
+        }
+    }
+
     fn establish(&mut self, request: SessionRequest<'_>) -> Result<Tsih, LoginStatus> {
         let identity = request.identity;
         let (key, target) = self.session_key(&identity)?;
@@ -120,9 +128,12 @@ impl Directory for ConnectionDirectory<'_> {
         if let Some(replaced) = ticket.replaced {
             self.shared.close(replaced);
         }
-        self.shared
-            .attempts
-            .succeeded(self.peer, identity.initiator.as_str());
+        if request.authenticated_as.is_some() {
+            let initiator = identity.initiator.as_str();
+            self.shared
+                .attempts
+                .succeeded(self.peer, initiator, self.now_ms);
+        }
         let tsih = ticket.tsih;
         *self.established = Some(EstablishedSession { ticket, target });
         Ok(tsih)

@@ -7,7 +7,9 @@
 //!
 //! Logins during a pause are refused before anything is proved, right secret or not, as if the target had no time for
 //! them. A name alone counts for nothing: others could keep its owner out. A good login forgets the failures of its name
-//! and address. Addresses of IPv6 count by their first 64 bits, because a host has all of those behind them.
+//! and address, and the pauses of the address do not hold for that name for a day: who shares an address (NAT) with one that
+//! guesses gets in. The machine's own addresses, where tunnels end, have no pauses but those of names. Addresses of IPv6 count
+//! by their first 64 bits, because a host has all of those behind them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +20,7 @@ use std::time::Duration;
 const FREE_OF_NAME: u32 = 5;
 const FREE_OF_ADDRESS: u32 = 20;
 
-/// The first pause.
+/// The pause after the first failure.
 const PAUSE_MS: u64 = 1000;
 
 /// Entries; beyond, the one with the oldest failure makes room.
@@ -26,6 +28,9 @@ const ENTRIES_MAX: usize = 4096;
 
 /// Failures that are older count no more.
 const MEMORY_MS: u64 = 15 * 60 * 1000;
+
+/// How long a name that has logged in from an address is spared the pauses of that address.
+const SPARED_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Where failures come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,24 +52,39 @@ struct Failures {
 pub(crate) struct Attempts {
     /// The longest pause; 0: none at all.
     pause_ms_max: u64,
-    failures: Mutex<HashMap<Source, Failures>>,
+    known: Mutex<Known>,
+}
+
+/// What is known of those who have come lately. Both tables have [`ENTRIES_MAX`] entries at most.
+#[derive(Debug, Default)]
+struct Known {
+    failures: HashMap<Source, Failures>,
+    /// When a name has logged in from an address last.
+    successes: HashMap<Source, u64>,
 }
 
 impl Attempts {
     pub(crate) fn new(pause_max: Duration) -> Self {
         Self {
             pause_ms_max: u64::try_from(pause_max.as_millis()).unwrap_or(u64::MAX),
-            failures: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
     /// Whether a login may prove something now.
     pub(crate) fn may_try(&self, address: IpAddr, initiator: &str, now_ms: u64) -> bool {
-        let failures = self.lock();
-        sources(address, initiator).iter().all(|(source, _)| {
-            let known = failures.get(source);
-            known.is_none_or(|known| known.paused_until_ms <= now_ms)
-        })
+        let known = self.lock();
+        let [(own, _), (all, _)] = sources(address, initiator);
+        let is_paused = |source: &Source| {
+            let failures = known.failures.get(source);
+            failures.is_some_and(|failures| failures.paused_until_ms > now_ms)
+        };
+        if is_paused(&own) {
+            return false;
+        }
+        let success = known.successes.get(&own);
+        let is_spared = success.is_some_and(|at| at.saturating_add(SPARED_MS) >= now_ms);
+        is_spared || !is_paused(&all)
     }
 
     /// A proof was wrong. Returns the pause that follows, if there is one.
@@ -72,11 +92,16 @@ impl Attempts {
         if self.pause_ms_max == 0 {
             return None;
         }
-        let mut failures = self.lock();
+        let mut guard = self.lock();
+        let failures = &mut guard.failures;
         let mut longest = 0;
+        let is_loopback = address.to_canonical().is_loopback();
         for (source, free) in sources(address, initiator) {
+            if is_loopback && source.initiator.is_none() {
+                continue;
+            }
             if failures.len() >= ENTRIES_MAX && !failures.contains_key(&source) {
-                make_room(&mut failures, now_ms);
+                make_room(failures, MEMORY_MS, now_ms, |known| known.last_ms);
             }
             let known = failures.entry(source).or_default();
             if known.last_ms.saturating_add(MEMORY_MS) < now_ms {
@@ -95,13 +120,22 @@ impl Attempts {
     }
 
     /// A proof was right.
-    pub(crate) fn succeeded(&self, address: IpAddr, initiator: &str) {
+    pub(crate) fn succeeded(&self, address: IpAddr, initiator: &str, now_ms: u64) {
+        if self.pause_ms_max == 0 {
+            return;
+        }
         let [(own, _), _] = sources(address, initiator);
-        self.lock().remove(&own);
+        let mut known = self.lock();
+        known.failures.remove(&own);
+        let successes = &mut known.successes;
+        if successes.len() >= ENTRIES_MAX && !successes.contains_key(&own) {
+            make_room(successes, SPARED_MS, now_ms, |at| *at);
+        }
+        successes.insert(own, now_ms);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Source, Failures>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,14 +162,19 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// Forgets what counts no more, or else what is oldest.
-fn make_room(failures: &mut HashMap<Source, Failures>, now_ms: u64) {
-    failures.retain(|_, known| known.last_ms.saturating_add(MEMORY_MS) >= now_ms);
-    if failures.len() < ENTRIES_MAX {
+fn make_room<T>(
+    table: &mut HashMap<Source, T>,
+    counts_ms: u64,
+    now_ms: u64,
+    last_ms: impl Fn(&T) -> u64,
+) {
+    table.retain(|_, entry| last_ms(entry).saturating_add(counts_ms) >= now_ms);
+    if table.len() < ENTRIES_MAX {
         return;
     }
-    let oldest = failures.iter().min_by_key(|(_, known)| known.last_ms);
+    let oldest = table.iter().min_by_key(|(_, entry)| last_ms(entry));
     if let Some(oldest) = oldest.map(|(source, _)| source.clone()) {
-        failures.remove(&oldest);
+        table.remove(&oldest);
     }
 }
 
@@ -196,7 +235,7 @@ mod tests {
         for _ in 0..FREE_OF_NAME {
             attempts.failed(address(1), "a", 0);
         }
-        attempts.succeeded(address(1), "a");
+        attempts.succeeded(address(1), "a", 0);
         assert_eq!(attempts.failed(address(1), "a", 0), None);
         for _ in 0..FREE_OF_NAME {
             attempts.failed(address(2), "a", 0);
@@ -205,17 +244,56 @@ mod tests {
     }
 
     #[test]
+    fn who_has_logged_in_from_an_address_is_spared_what_others_there_do() {
+        let attempts = Attempts::new(HOUR);
+        attempts.succeeded(address(1), "good", 0);
+        for _ in 0..=FREE_OF_ADDRESS {
+            attempts.failed(address(1), "bad", 1);
+        }
+        assert!(attempts.may_try(address(1), "good", 1));
+        assert!(!attempts.may_try(address(1), "bad", 1));
+        assert!(!attempts.may_try(address(1), "another", 1));
+        // Its name has its own pauses, and it is spared for a day.
+        for _ in 0..=FREE_OF_NAME {
+            attempts.failed(address(1), "good", 2);
+        }
+        assert!(!attempts.may_try(address(1), "good", 2));
+        let attempts = Attempts::new(HOUR);
+        attempts.succeeded(address(1), "good", 0);
+        for _ in 0..=FREE_OF_ADDRESS {
+            attempts.failed(address(1), "bad", SPARED_MS + 1);
+        }
+        assert!(!attempts.may_try(address(1), "good", SPARED_MS + 1));
+    }
+
+    #[test]
+    fn tunnels_that_end_here_are_paused_by_name_only() {
+        let attempts = Attempts::new(HOUR);
+        for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            let own: IpAddr = own.parse().unwrap();
+            for _ in 0..=FREE_OF_ADDRESS {
+                attempts.failed(own, "bad", 0);
+            }
+            assert!(!attempts.may_try(own, "bad", 0));
+            assert!(attempts.may_try(own, "good", 0));
+        }
+    }
+
+    #[test]
     fn tables_stay_within_their_limit() {
         let attempts = Attempts::new(HOUR);
         for number in 0..2 * ENTRIES_MAX {
             let bytes = u32::try_from(number).unwrap().to_be_bytes();
             attempts.failed(bytes.into(), "a", number as u64);
+            attempts.succeeded(bytes.into(), "b", number as u64);
         }
-        assert!(attempts.lock().len() <= ENTRIES_MAX);
+        assert!(attempts.lock().successes.len() <= ENTRIES_MAX);
+        assert!(attempts.lock().failures.len() <= ENTRIES_MAX);
         let last = u32::try_from(2 * ENTRIES_MAX - 1).unwrap().to_be_bytes();
         assert!(
             attempts
                 .lock()
+                .failures
                 .contains_key(&sources(last.into(), "a")[0].0)
         );
     }

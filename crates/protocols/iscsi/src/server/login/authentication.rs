@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 use super::error::LoginError;
 use crate::chap::{self, Challenge, ChapAlgorithm, Secret};
 use crate::keys::{Key, SecurityKeys};
+use crate::name::IscsiName;
 use crate::negotiation::Ledger;
 use crate::server::directory::{Authentication, ChapAuthentication, Directory};
 use crate::text::{self, NONE, TextWriter};
@@ -80,6 +81,7 @@ impl Exchange {
         &mut self,
         keys: &SecurityKeys<'_>,
         transit: bool,
+        initiator: &IscsiName,
         ledger: &mut Ledger,
         directory: &mut dyn Directory,
         out: &mut TextWriter,
@@ -103,7 +105,7 @@ impl Exchange {
             },
             State::ResponseExpected(challenge) => {
                 let challenge = challenge.clone();
-                self.check_response(keys, &challenge, &mut out)
+                self.check_response(keys, &challenge, (initiator, directory), &mut out)
             }
             State::Done { .. } if keys.chap_a.is_none() && !keys.has_chap_response() => Ok(()),
             State::Done { .. } => Err(LoginError::AuthenticationOutOfOrder),
@@ -189,6 +191,7 @@ impl Exchange {
         &mut self,
         keys: &SecurityKeys<'_>,
         ours: &Challenge,
+        (initiator, directory): (&IscsiName, &dyn Directory),
         out: &mut Answers<'_>,
     ) -> Result<(), LoginError> {
         let (name, response) = match (keys.chap_n, keys.chap_r) {
@@ -197,6 +200,9 @@ impl Exchange {
             (None, None) if keys.chap_i.is_none() && keys.chap_c.is_none() => return Ok(()),
             _ => return Err(LoginError::AuthenticationOutOfOrder),
         };
+        directory
+            .may_prove(initiator)
+            .map_err(|status| LoginError::Refused(status.into()))?;
         let response =
             chap::parse_binary_value(response).map_err(LoginError::MalformedChapValue)?;
         if response.len() != ours.algorithm.digest_length() {

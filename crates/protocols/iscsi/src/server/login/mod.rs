@@ -434,7 +434,7 @@ impl Peer {
             }
         }
         self.exchange
-            .receive(&keys, transit, &mut self.ledger, directory, out)
+            .receive(&keys, transit, &self.name, &mut self.ledger, directory, out)
     }
 
     fn receive_operational(
