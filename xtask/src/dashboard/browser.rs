@@ -155,6 +155,20 @@ impl Browser {
         Ok(self.command("GET", &path, &Value::Null)? == Value::Bool(true))
     }
 
+    /// Waits until a question to the browser is answered by yes. Needs no script in the page.
+    pub fn until(&self, what: &str, ask: impl Fn(&Self) -> Result<bool>) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            // The page may be between two documents.
+            match ask(self) {
+                Ok(true) => return Ok(()),
+                Ok(false) if begin.elapsed() > LIMIT => bail!("{what}: not seen in time"),
+                Err(error) if begin.elapsed() > LIMIT => return Err(error.context(what.to_owned())),
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
     /// Runs a script in the page, and gives what it returns.
     pub fn run(&self, script: &str) -> Result<Value> {
         let body = json!({ "script": script, "args": [] });

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::browser::{Browser, ENTER, SPACE, Scheme};
@@ -427,6 +427,10 @@ fn works_without_script(story: &Story) -> Result<()> {
     browser.open(&format!("http://{}/login", served.address))?;
     browser.fill("#code", code)?;
     browser.click("form.login button")?;
+    // Otherwise the redirect replaces the first page while it is being read.
+    browser.until("the page behind the log-in", |browser| {
+        Ok(browser.url()?.ends_with(&format!("{}/", served.address)))
+    })?;
     for (path, text) in [
         ("/", "What limits it"),
         ("/ui/volumes", "disk0"),
@@ -434,12 +438,12 @@ fn works_without_script(story: &Story) -> Result<()> {
         ("/ui/configuration", "[[volume]]"),
     ] {
         browser.open(&format!("http://{}{path}", served.address))?;
-        let page = browser.source()?;
-        if !page.contains(text) {
-            bail!("{path} has no {text:?}");
-        }
-        let shown = browser.is_displayed("main :not(details) > .scroll > table, main pre")?;
-        ensure!(shown, "{path} shows no table");
+        browser.until(&format!("{text:?} on {path}"), |browser| {
+            Ok(browser.source()?.contains(text))
+        })?;
+        browser.until(&format!("a table on {path}"), |browser| {
+            browser.is_displayed("main :not(details) > .scroll > table, main pre")
+        })?;
     }
     set(false)?;
     Ok(())

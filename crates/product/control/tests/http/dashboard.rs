@@ -286,7 +286,7 @@ fn the_audit_log_tells_who_logged_in() {
         .iter()
         .map(|it| {
             (
-                it["caller"].as_str().unwrap(),
+                it["name"].as_str().unwrap(),
                 it["steps"][0].as_str().unwrap(),
             )
         })
