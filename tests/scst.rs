@@ -19,7 +19,7 @@ const TARGET: &str = "iqn.2026-11.com.example:disks";
 const HOST: &str = "iqn.2026-11.com.example:host1";
 const OTHER: &str = "iqn.2026-11.com.example:other1";
 
-/// Errors of Linux.
+/// Error numbers of Linux, as the tools see them.
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;

@@ -161,13 +161,13 @@ fn detach(path: &Path) -> io::Result<()> {
 /// The type of the file system whose root is at a path: the upper one of several.
 fn type_at(mounts: &[u8], path: &Path) -> Option<String> {
     let lines = mounts.split(|byte| *byte == b'\n');
-    let types = lines.filter_map(|line| {
+    let mut types = lines.filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
         let place = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
         (place == path).then(|| String::from_utf8_lossy(kind).into_owned())
     });
-    types.last()
+    types.next_back()
 }
 
 /// A field of the list of mounts, which has blanks and some others as `\040`.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-
 type Name = Arc<str>;
 
 /// Something in the trees. It need not be there any more: see [`Node::exists`].

@@ -279,7 +279,11 @@ fn groups_command(state: &State, verb: &str, rest: &str) -> Result<Change, Refus
         }),
         "rename_group" => {
             targets::check_group(new)?;
-            if state.targets.values().any(|target| target.group(new).is_some()) {
+            if state
+                .targets
+                .values()
+                .any(|target| target.group(new).is_some())
+            {
                 return Err(Refusal::new(
                     EEXIST,
                     format!("group {new} is there already"),
