@@ -442,7 +442,7 @@ fn works_without_script(story: &Story) -> Result<()> {
             Ok(browser.source()?.contains(text))
         })?;
         browser.until(&format!("a table on {path}"), |browser| {
-            browser.is_displayed("main :not(details) > .scroll > table, main pre")
+            browser.is_displayed(":not(details) > .scroll > table, main pre")
         })?;
     }
     set(false)?;
