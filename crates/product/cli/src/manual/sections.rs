@@ -801,7 +801,10 @@ const SCST: Page = Page {
     ],
     signals: &[],
     exit_status: &[
-        ("STATUS", "That of the command."),
+        (
+            "0",
+            "The command succeeded. Any other status of the command is passed on.",
+        ),
         ("1", "There is no tree, or no namespace can be made."),
         USAGE,
     ],
