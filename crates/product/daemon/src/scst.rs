@@ -34,6 +34,9 @@ use tree::Tree;
 /// The type of the mount, by which `longshore scst shell` finds it.
 const SUBTYPE: &str = "longshore";
 
+/// The source of the mounts, as the list of mounts shows it.
+const SOURCE: &str = "longshore-scst";
+
 /// The type of the mount as the kernel lists it.
 const TYPE: &str = "fuse.longshore";
 
@@ -112,7 +115,7 @@ fn mount(path: &Path, plane: Arc<Plane>, server: Control) -> io::Result<Backgrou
     let source = Source::new(plane, server);
     let mut config = fuser::Config::default();
     config.mount_options = vec![
-        MountOption::FSName("longshore-scst".to_owned()),
+        MountOption::FSName(SOURCE.to_owned()),
         MountOption::Subtype(SUBTYPE.to_owned()),
         MountOption::DefaultPermissions,
         MountOption::NoExec,
@@ -164,8 +167,16 @@ fn type_at(mounts: &[u8], path: &Path) -> Option<String> {
     let mut types = lines.filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
         let place = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        (place == path).then(|| String::from_utf8_lossy(kind).into_owned())
+        let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+        let kind = rest.next()?;
+        // A mount by root has no subtype, and the source tells whose it is.
+        let is_ours = rest.next() == Some(SOURCE.as_bytes());
+        let kind = if is_ours {
+            TYPE.into()
+        } else {
+            String::from_utf8_lossy(kind)
+        };
+        (place == path).then(|| kind.into_owned())
     });
     types.next_back()
 }
