@@ -229,16 +229,18 @@ fn cpu_of_threads(pid: u32) -> Vec<(String, u64)> {
 #[test]
 fn event_loops_compute_no_exponentiations() {
     let rig = Rig::start("helper", "dhchap-groups = [\"ffdhe8192\"]", "");
-    for _ in 0..6 {
-        rig.attach(1, Some(secret(1)), None).unwrap();
-    }
-    let threads = cpu_of_threads(rig.server.pid());
     let of = |is_helper: bool| -> u64 {
+        let threads = cpu_of_threads(rig.server.pid());
         let those = threads
             .iter()
             .filter(|(name, _)| (name == "longshore-auth") == is_helper);
         those.map(|(_, ticks)| ticks).sum()
     };
-    let (helpers, others) = (of(true), of(false));
-    assert!(helpers > 10 && helpers > others, "{threads:?}");
+    // What the start cost does not count.
+    let before = of(false);
+    for _ in 0..6 {
+        rig.attach(1, Some(secret(1)), None).unwrap();
+    }
+    let (helpers, others) = (of(true), of(false) - before);
+    assert!(helpers > others, "{helpers} ticks, and {others} elsewhere");
 }
