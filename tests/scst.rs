@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_tests::initiator::{Initiator, Login};
 use longshore_tests::scratch::Scratch;
@@ -239,15 +239,17 @@ fn sessions_show_in_both_trees_and_can_be_closed() {
     };
     let mut initiator = Initiator::ready(scene.server().portal(0), &login).unwrap();
     let sessions = format!("sys/targets/iscsi/{target}/sessions");
-    let shown = |scene: &Scene| loop {
-        // The trees know sessions that are a second old.
-        let names = scene.names(&sessions);
-        if !names.is_empty() {
-            return names;
-        }
+    // The trees know sessions that are a second old.
+    let end = Instant::now() + END_LIMIT;
+    while scene.names(&sessions).is_empty() {
+        assert!(
+            Instant::now() < end,
+            "no session shows\n{}",
+            scene.server().log()
+        );
         std::thread::sleep(Duration::from_millis(50));
-    };
-    assert_eq!(shown(&scene), [HOST]);
+    }
+    assert_eq!(scene.names(&sessions), [HOST]);
     let luns = fs::read_link(scene.tree.join(&sessions).join(HOST).join("luns")).unwrap();
     assert_eq!(luns, Path::new("../../luns"));
     let table = scene.read("proc/scsi_tgt/iscsi/session");
@@ -313,6 +315,24 @@ fn a_mount_that_a_killed_server_left_does_not_stop_the_next_start() {
         0,
         "it is unmounted"
     );
+}
+
+#[test]
+fn a_server_that_ends_leaves_no_mount_to_those_who_are_in_it() {
+    let Some(mut scene) = Scene::start("scst-in-use") else {
+        return;
+    };
+    let _open = fs::File::open(scene.tree.join("sys/version")).unwrap();
+    let mut inside = Command::new("sleep")
+        .arg("600")
+        .current_dir(scene.tree.join("sys"))
+        .spawn()
+        .unwrap();
+    scene.server.take().unwrap().stop(END_LIMIT).unwrap();
+    let names = fs::read_dir(&scene.tree).map(Iterator::count);
+    inside.kill().unwrap();
+    inside.wait().unwrap();
+    assert_eq!(names.unwrap(), 0, "it is unmounted");
 }
 
 #[test]

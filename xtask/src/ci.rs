@@ -157,6 +157,11 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         true => "tests --together --exhaustive",
         false => "tests --together",
     };
+    // The whole of it builds the static program as users get it, and checks its size.
+    let packages = match everything {
+        true => "package",
+        false => "package --quick",
+    };
     let mut steps = vec![
         Step::new("format", "format", 20),
         Step::new("circles", "circles", 50),
@@ -187,7 +192,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("prometheus", "prometheus", 60).needs(&["set-up", "server"]),
         Step::new("api-client", "api-client", 60).needs(&["set-up", "server"]),
         Step::new("dashboard", "dashboard", 100).needs(&["set-up", "server"]),
-        Step::new("packages", "package --quick", 100).needs(&["set-up", "server"]),
+        Step::new("packages", packages, 100).needs(&["set-up", "server"]),
         Step::new("fuzz", &fuzz, 200).needs(&["fuzz-build"]),
         Step::new("tests-alone", "tests --alone", 1_000).needs(built),
         Step::new("instructions", &with_part("instructions"), 200).needs(built),

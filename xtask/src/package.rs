@@ -34,6 +34,9 @@ use release::Release;
 
 pub use program::NO_TARGET;
 
+/// The target of the program that uses the libraries of the machine.
+const SHARED_TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// Runs `cargo xtask package`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let effort = match arguments.flag("--quick") {
@@ -45,10 +48,11 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let release = Release::here()?;
     let folder = workspace::work_folder("package")?;
     let (scratch, out) = (folder.join("scratch"), folder.join("out"));
-    let bill = sbom::write(&release, &folder)?;
+    let bill = sbom::write(&release, program::TARGET, &folder)?;
+    let shared_bill = sbom::write(&release, SHARED_TARGET, &folder.join("shared"))?;
 
     let shared = program::shared(&folder)?;
-    let made = |target: &Path| debian::pack(&release, &shared, &bill, &scratch, target);
+    let made = |target: &Path| debian::pack(&release, &shared, &shared_bill, &scratch, target);
     let package = same_twice(&folder, made)?;
     if tried {
         debian::try_in_clean_root(&release, &package, &folder)?;

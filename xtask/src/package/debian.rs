@@ -37,7 +37,8 @@ pub fn pack(
         &documents.join("copyright"),
         0o644,
     )?;
-    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+    // Their texts are in `copyright`.
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT", "LICENSE-uPlot"] {
         fs::remove_file(documents.join(licence))?;
     }
     // Where Debian's shell looks.

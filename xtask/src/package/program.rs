@@ -15,7 +15,7 @@ use crate::workspace;
 const SIZE_MAX: u64 = 15_000_000;
 
 /// The target whose programs need no library.
-const TARGET: &str = "x86_64-unknown-linux-musl";
+pub const TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// The reason for which the step may be skipped.
 pub const NO_TARGET: &str = "the standard library for x86_64-unknown-linux-musl cannot be had";

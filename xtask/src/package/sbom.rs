@@ -16,13 +16,17 @@ const PROGRAM: &str = "longshore-cli";
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Writes it into `folder`; gives the file.
-pub fn write(release: &Release, folder: &Path) -> Result<PathBuf> {
+/// What the charts of the dashboard say of themselves.
+const CHARTS: &str = include_str!("../../../crates/product/dashboard/assets/uplot/README.md");
+
+/// Writes that of the program for `target` into `folder`; gives the file.
+pub fn write(release: &Release, target: &str, folder: &Path) -> Result<PathBuf> {
     let mut cargo = workspace::cargo();
     cargo.args(["metadata", "--format-version", "1", "--locked", "--quiet"]);
-    cargo.args(["--filter-platform", "x86_64-unknown-linux-musl"]);
+    cargo.args(["--filter-platform", target]);
     let metadata: Value = serde_json::from_str(&run_checked(&mut cargo, LIMIT)?)?;
     let lock: toml::Table = fs::read_to_string(workspace::root().join("Cargo.lock"))?.parse()?;
+    fs::create_dir_all(folder)?;
     let path = folder.join(format!("longshore-{}.cdx.json", release.version));
     let bill = bill(release, &metadata, &checksums(&lock))?;
     fs::write(&path, serde_json::to_string_pretty(&bill)?)?;
@@ -69,6 +73,7 @@ fn bill(
         dependencies
             .push(json!({"ref": url(package), "dependsOn": names.collect::<BTreeSet<_>>()}));
     }
+    components.push(charts()?);
     Ok(json!({
         "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
         "bomFormat": "CycloneDX",
@@ -86,6 +91,23 @@ fn bill(
         },
         "components": components,
         "dependencies": dependencies,
+    }))
+}
+
+/// The charts, which are a part of the program that is no package of Cargo.
+fn charts() -> Result<Value> {
+    let title = CHARTS.lines().next().unwrap_or_default();
+    let version = title
+        .strip_prefix("# uPlot ")
+        .context("the charts have no version")?;
+    let url = format!("pkg:npm/uplot@{version}");
+    Ok(json!({
+        "type": "library",
+        "bom-ref": url,
+        "name": "uplot",
+        "version": version,
+        "purl": url,
+        "licenses": [{"expression": "MIT"}],
     }))
 }
 
@@ -170,6 +192,14 @@ mod tests {
             used,
             [("a", vec!["c"]), ("c", vec!["a"]), ("cli", vec!["a"])]
         );
+    }
+
+    #[test]
+    fn the_charts_are_a_component_with_their_version() {
+        let charts = charts().unwrap();
+        let version = charts["version"].as_str().unwrap();
+        assert!(version.starts_with(|it: char| it.is_ascii_digit()));
+        assert_eq!(charts["purl"], format!("pkg:npm/uplot@{version}"));
     }
 
     #[test]

@@ -34,6 +34,12 @@ pub fn install(runs: &Path, folder: &Path, prefix: &str) -> Result<()> {
     for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         put(&workspace::root().join(name), &documents.join(name), 0o644)?;
     }
+    // Of the charts, which are a part of the program.
+    put(
+        &workspace::root().join("crates/product/dashboard/assets/uplot/LICENSE"),
+        &documents.join("LICENSE-uPlot"),
+        0o644,
+    )?;
     Ok(())
 }
 
