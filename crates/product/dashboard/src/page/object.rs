@@ -15,6 +15,14 @@ use crate::page::sessions::list;
 use crate::page::volumes::{link, load, place};
 use crate::table::state;
 
+/// The choice to end the use of what is removed.
+const DRAIN: Field<'static> = Field::new(
+    "drain",
+    "Also while sessions use it: let accepted operations end first",
+    "query",
+    Kind::Flag,
+);
+
 /// `/ui/volumes/NAME`, `/ui/targets/NAME`, `/ui/subsystems/NAME`. `others`: targets for a volume, volumes for a target.
 #[must_use]
 pub fn object(
@@ -262,14 +270,8 @@ fn unmap(path: &str, word: &str, number: u64) -> Markup {
         is_dangerous: true,
         ..Change::default()
     };
-    let drain = Field::new(
-        "drain",
-        "Also while sessions use it: let accepted operations end first",
-        "query",
-        Kind::Flag,
-    );
     let text = "Clients lose the disk. Its data stay.";
-    dialog(&change, "Unmap", text, &[drain])
+    dialog(&change, "Unmap", text, &[DRAIN])
 }
 
 fn map_entry(object: &Object, volumes: &[Object]) -> Markup {
@@ -356,12 +358,6 @@ fn exclude(object: &Object, rules: &[Value], name: &str, id: &str) -> Markup {
         is_dangerous: true,
         ..Change::default()
     };
-    let drain = Field::new(
-        "drain",
-        "Also while sessions use it: let accepted operations end first",
-        "query",
-        Kind::Flag,
-    );
     let is_last = match rules {
         [rule] => rule.get("name").is_none() && names_of(rule, key).count() == 1,
         _ => false,
@@ -372,7 +368,7 @@ fn exclude(object: &Object, rules: &[Value], name: &str, id: &str) -> Markup {
     } else {
         "Its sessions end, unless another rule matches it. The volumes stay."
     };
-    dialog(&change, "Remove", text, &[drain])
+    dialog(&change, "Remove", text, &[DRAIN])
 }
 
 /// What a rule allows.
@@ -447,12 +443,7 @@ fn changes(object: &Object) -> Markup {
         _ => "Its sessions end. The volumes that it maps stay.",
     };
     let removal_fields = [
-        Field::new(
-            "drain",
-            "Also while sessions use it: let accepted operations end first",
-            "query",
-            Kind::Flag,
-        ),
+        DRAIN,
         Field::new("force", "The same, without waiting", "query", Kind::Flag),
     ];
     html! {

@@ -117,11 +117,7 @@ fn creating_what_is_there_changes_nothing_and_is_refused_for_other_keys() {
 
 #[test]
 fn disabled_objects_are_known_and_not_served() {
-    let scene = Scene::new("");
-    scene.apply(mem("a")).unwrap();
-    scene
-        .apply(map(json!([{"lun": 0, "volume": "a"}])))
-        .unwrap();
+    let scene = Scene::mapped();
     let enable = |id, enabled| scene.apply(Wish::Enable { id, enabled }).unwrap();
     enable(volume("a"), false);
     assert!(scene.fake.shown().is_empty());
@@ -137,11 +133,7 @@ fn disabled_objects_are_known_and_not_served() {
 
 #[test]
 fn a_volume_becomes_read_only_and_writable_again_while_it_is_open() {
-    let scene = Scene::new("");
-    scene.apply(mem("a")).unwrap();
-    scene
-        .apply(map(json!([{"lun": 0, "volume": "a"}])))
-        .unwrap();
+    let scene = Scene::mapped();
     let set = |yes: bool| Wish::Patch {
         id: volume("a"),
         patch: keys(json!({ "read-only": yes })),

@@ -49,6 +49,15 @@ impl Scene {
         Self::with_arguments(file, &[])
     }
 
+    /// The volume `a` in memory is LUN 0 of [`TARGET`].
+    pub(super) fn mapped() -> Self {
+        let scene = Self::new("");
+        scene.apply(mem("a")).unwrap();
+        let map = map(json!([{"lun": 0, "volume": "a"}]));
+        scene.apply(map).unwrap();
+        scene
+    }
+
     pub(super) fn with_arguments(file: &str, arguments: &[&str]) -> Self {
         let mut scene = Self::prepared(file, arguments);
         scene.start().unwrap();

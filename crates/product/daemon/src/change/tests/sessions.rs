@@ -12,11 +12,7 @@ use super::scene::{DRAIN, HOST, Scene, TARGET, keys, map, mem, put, target, volu
 
 #[test]
 fn what_sessions_use_does_not_go_unless_it_is_drained() {
-    let scene = Scene::new("");
-    scene.apply(mem("a")).unwrap();
-    scene
-        .apply(map(json!([{"lun": 0, "volume": "a"}])))
-        .unwrap();
+    let scene = Scene::mapped();
     scene.log_in(TARGET);
     let remove = || Wish::Remove { id: volume("a") };
     for wish in [
@@ -47,11 +43,7 @@ fn what_sessions_use_does_not_go_unless_it_is_drained() {
 
 #[test]
 fn a_volume_in_use_does_not_move_to_other_hosts_in_one_change() {
-    let scene = Scene::new("");
-    scene.apply(mem("a")).unwrap();
-    scene
-        .apply(map(json!([{"lun": 0, "volume": "a"}])))
-        .unwrap();
+    let scene = Scene::mapped();
     scene.log_in(TARGET);
     let moved = || {
         let (_, mut document) = scene.plane().document(None);
@@ -82,11 +74,7 @@ fn a_volume_in_use_does_not_move_to_other_hosts_in_one_change() {
 
 #[test]
 fn nothing_is_taken_away_while_it_is_not_known_who_uses_it() {
-    let scene = Scene::new("");
-    scene.apply(mem("a")).unwrap();
-    scene
-        .apply(map(json!([{"lun": 0, "volume": "a"}])))
-        .unwrap();
+    let scene = Scene::mapped();
     scene.fake.is_busy.store(true, Ordering::Relaxed);
     let remove = || Wish::Remove { id: volume("a") };
     let warnings = scene.plan(&remove()).unwrap().warnings;

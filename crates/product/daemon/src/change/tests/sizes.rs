@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use longshore_api::change::Wish;
 use longshore_api::object::ObjectState;
 use longshore_api::problem::ProblemCode;
 use serde_json::json;
@@ -9,16 +10,19 @@ use serde_json::json;
 use super::scene::{Scene, mem, put, volume};
 use crate::memory::Bounds;
 
+/// The volume `a`, in a file.
+fn sized(path: &str, size: &str) -> Wish {
+    put(
+        volume("a"),
+        json!({"backend": "file", "path": path, "size": size}),
+    )
+}
+
 #[test]
 fn a_volume_of_a_file_grows_and_never_shrinks() {
     let scene = Scene::new("");
     let path = scene.path("a.img");
-    let sized = |size: &str| {
-        put(
-            volume("a"),
-            json!({"backend": "file", "path": path, "size": size}),
-        )
-    };
+    let sized = |size| sized(&path, size);
     scene.apply(sized("1M")).unwrap();
     let plan = scene.apply(sized("2M")).unwrap().plan;
     assert_eq!(
@@ -43,12 +47,7 @@ fn a_volume_of_a_file_grows_and_never_shrinks() {
 fn a_refused_growth_leaves_the_file_as_it_was_and_the_next_start_serves_it() {
     let mut scene = Scene::new("");
     let path = scene.path("a.img");
-    let sized = |size: &str| {
-        put(
-            volume("a"),
-            json!({"backend": "file", "path": path, "size": size}),
-        )
-    };
+    let sized = |size| sized(&path, size);
     scene.apply(sized("1M")).unwrap();
     for refuses in [&scene.fake.refuses, &scene.fake.fails] {
         refuses.store(true, Ordering::Relaxed);
@@ -68,12 +67,7 @@ fn a_refused_growth_leaves_the_file_as_it_was_and_the_next_start_serves_it() {
 fn a_volume_that_does_not_tell_its_size_is_not_asked_when_another_grows() {
     let scene = Scene::new("");
     let path = scene.path("a.img");
-    let sized = |size: &str| {
-        put(
-            volume("a"),
-            json!({"backend": "file", "path": path, "size": size}),
-        )
-    };
+    let sized = |size| sized(&path, size);
     scene.apply(mem("stuck")).unwrap();
     scene.apply(sized("1M")).unwrap();
     *scene.fake.hangs.lock().unwrap() = Some("stuck".to_owned());
