@@ -806,8 +806,10 @@ fn the_examples_of_the_documentation_are_in_order() {
         .filter_map(|rest| rest.split("```").next())
         .collect();
     assert_eq!(examples.len(), 7);
+    let directory = tempfile::tempdir().unwrap();
     for example in examples {
-        let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
+        let example = dhchap::with_secret_files(&directory, example);
+        let config = assemble(&example).unwrap_or_else(|e| panic!("{e}"));
         check(&config).unwrap_or_else(|e| panic!("{e}"));
     }
 }

@@ -19,6 +19,15 @@ fn keep(directory: &TempDir, name: &str, text: &str, mode: u32) -> String {
     path.display().to_string()
 }
 
+/// An example whose secret files exist, in that directory.
+pub(super) fn with_secret_files(directory: &TempDir, example: &str) -> String {
+    let host = keep(directory, "web1.dhchap", HOST, 0o600);
+    let controller = keep(directory, "storage.dhchap", CONTROLLER, 0o600);
+    example
+        .replace("web1.dhchap", &host)
+        .replace("storage.dhchap", &controller)
+}
+
 fn rule(hosts: &str, keys: &str) -> String {
     format!("[[subsystem.access]]\nhosts = [\"{hosts}\"]\n{keys}\n")
 }
