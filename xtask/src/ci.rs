@@ -159,7 +159,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
     };
     // The whole of it builds the static program as users get it, and checks its size.
     let packages = match everything {
-        true => "package",
+        true => "package --check-size",
         false => "package --quick",
     };
     let mut steps = vec![

@@ -72,7 +72,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   dashboard     the dashboard in a real browser; --pictures FOLDER: all pages in all sizes; --update: the
                 picture of the README
   package       packages of a release, each tried in an empty root [--no-trials]; with a static program that
-                is built in a third of the time: --quick
+                is built in a third of the time: --quick; fails if that is too large: --check-size
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
