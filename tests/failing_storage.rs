@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
-use longshore_tests::api::{Outcome, Place, verb};
+use longshore_tests::api::{ApiAddress, VerbResult, verb};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::scratch::Scratch;
@@ -217,7 +217,7 @@ fn a_last_flush_that_fails_at_a_removal_is_named_by_the_verb_and_by_the_operatio
         .argument(&state.display().to_string())
         .start()
         .unwrap();
-    let ask = |words: &[&str]| Outcome::of(verb(&socket, words));
+    let ask = |words: &[&str]| VerbResult::of(verb(&socket, words));
     let path = format!("path={}", disk.device);
     ask(&["volume", "create", "goes", "backend=block", &path]).expect(0);
     ask(&["target", "create", OTHER, "luns=[]"]).expect(0);
@@ -245,7 +245,7 @@ fn a_last_flush_that_fails_at_a_removal_is_named_by_the_verb_and_by_the_operatio
         .max()
         .unwrap();
     let place = format!("/api/v1/operations/{revision}");
-    let operation = Place::Socket(socket.clone())
+    let operation = ApiAddress::Socket(socket.clone())
         .ask("GET", &place, None)
         .unwrap()
         .expect_success()

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use longshore_tests::api::Place;
+use longshore_tests::api::ApiAddress;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{ServerBuilder, TARGET, free_port};
 use serde_json::json;
@@ -74,7 +74,7 @@ fn nothing_that_the_server_writes_contains_a_secret() {
     ]);
     rig.attach(1, Some(secret(1)), Some(secret(9))).unwrap();
     rig.refusal(2, Some(secret(1)), None);
-    let place = Place::Socket(socket);
+    let place = ApiAddress::Socket(socket);
     let body = json!({
         "accounts": [{ "user": "eve", "secret-file": chap_file.display().to_string() }],
         "mutual": { "user": "us", "secret": "a-guess-that-is-logged-nowhere", "surplus": 1 },

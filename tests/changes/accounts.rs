@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use longshore_iscsi::chap::{ChapAlgorithm, Secret, format_binary_value, parse_binary_value};
-use longshore_tests::api::{Outcome, Place};
+use longshore_tests::api::{ApiAddress, VerbResult};
 use longshore_tests::initiator::Initiator;
 use longshore_tests::pdu::{self, Pdu, opcode};
 use longshore_tests::server::program;
@@ -175,7 +175,7 @@ fn a_secret_that_was_given_is_told_nowhere() {
     // A wrong token does not come back either.
     let wrong = "longshore_0123456789-a-wrong-token";
     seen.push(("a wrong token".to_owned(), wrong.to_owned()));
-    let refused = Place::Tcp(rig.api, Some(wrong.to_owned()));
+    let refused = ApiAddress::Tcp(rig.api, Some(wrong.to_owned()));
     let refused = refused.ask("GET", "/api/v1/volumes", None).unwrap();
     assert_eq!(refused.status, 401);
     said.push(refused.body);
@@ -272,7 +272,7 @@ fn another_user_may_nothing_on_the_socket() {
             .args(words);
         command.env("LONGSHORE_SERVER", rig.socket());
         command.env_remove("LONGSHORE_TOKEN");
-        Outcome::of(command)
+        VerbResult::of(command)
     };
     let words: [&[&str]; 3] = [
         &["status"],

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::thread;
 
-use longshore_tests::api::{Outcome, verb};
+use longshore_tests::api::{VerbResult, verb};
 use longshore_tests::initiator::{Data, cdb};
 use longshore_tests::nvme::blocks;
 use serde_json::json;
@@ -108,7 +108,7 @@ fn metrics_and_top_agree_with_the_bytes_that_a_load_has_counted() {
             agrees(now.0 - read_before, read) && agrees(now.1 - written_before, written)
         });
         let was_in_time = looks(&rig) < before + 1.5;
-        let outcome = Outcome::from(top.wait_with_output().unwrap()).expect(0);
+        let outcome = VerbResult::from(top.wait_with_output().unwrap()).expect(0);
         if !was_in_time {
             continue;
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use longshore_tests::api::{Outcome, Place, Reply, verb};
+use longshore_tests::api::{ApiAddress, Reply, VerbResult, verb};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::pdu::opcode;
@@ -135,8 +135,8 @@ impl Rig {
     }
 
     /// Runs a verb over the socket.
-    pub fn verb(&self, arguments: &[&str]) -> Outcome {
-        Outcome::of(verb(&self.socket(), arguments))
+    pub fn verb(&self, arguments: &[&str]) -> VerbResult {
+        VerbResult::of(verb(&self.socket(), arguments))
     }
 
     /// The JSON of a verb that succeeds.
@@ -153,8 +153,8 @@ impl Rig {
     }
 
     /// Over TCP, with all rights.
-    pub fn http(&self) -> Place {
-        Place::Tcp(self.api, Some(self.token()))
+    pub fn http(&self) -> ApiAddress {
+        ApiAddress::Tcp(self.api, Some(self.token()))
     }
 
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {

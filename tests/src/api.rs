@@ -54,7 +54,7 @@ impl Reply {
 }
 
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum ApiAddress {
     Socket(PathBuf),
     /// With the text of a token, or without one.
     Tcp(SocketAddr, Option<String>),
@@ -63,7 +63,7 @@ pub enum Place {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-impl Place {
+impl ApiAddress {
     /// Asks, and reads the whole answer. One connection each.
     ///
     /// # Errors
@@ -156,13 +156,13 @@ pub fn verb(socket: &Path, arguments: &[&str]) -> Command {
 
 /// What a verb came to.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct VerbResult {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Outcome {
+impl VerbResult {
     /// Runs it to its end.
     ///
     /// # Panics
@@ -192,7 +192,7 @@ impl Outcome {
     }
 }
 
-impl From<Output> for Outcome {
+impl From<Output> for VerbResult {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code(),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use longshore_tests::api::Place;
+use longshore_tests::api::ApiAddress;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
 /// A server with two volumes for loads, and room for a third.
 struct Rig {
     server: Server,
-    place: Place,
+    place: ApiAddress,
     third: PathBuf,
     /// Its files, which go with it.
     _scratch: Scratch,
@@ -136,7 +136,7 @@ impl Rig {
             .start()?;
         let rig = Self {
             server,
-            place: Place::Socket(socket),
+            place: ApiAddress::Socket(socket),
             third: scratch.join("third.img"),
             _scratch: scratch,
         };

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use longshore_tests::api::Outcome;
+use longshore_tests::api::VerbResult;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{ServerBuilder, free_port};
 
@@ -120,7 +120,7 @@ fn measure(plan: &Plan, size: &Size) -> Result<Sample> {
         command.args(words).env("LONGSHORE_SERVER", &socket);
         command.env_remove("LONGSHORE_TOKEN").stdin(Stdio::null());
         let began = Instant::now();
-        let outcome = Outcome::of(command);
+        let outcome = VerbResult::of(command);
         let took = began.elapsed();
         if outcome.code != Some(status) {
             bail!("{words:?}: {outcome:?}\n{}", server.log());

@@ -22,7 +22,7 @@ use crate::probe::{Direction, Pattern, PointFacts, Probe};
 use crate::simulation::{Length, simulate};
 use crate::units::Unit;
 use crate::verdict::{Verdict, verdict};
-pub use change::{Beside, Gains, Goal, Place};
+pub use change::{Actor, Beside, Gains, Goal};
 use change::{Case, Change, POLLED_US, float};
 
 /// Rises when a field goes away or changes its meaning.
@@ -32,7 +32,7 @@ pub const ADVICE_VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Item {
     pub id: &'static str,
-    pub place: Place,
+    pub place: Actor,
     pub what: String,
     /// How, in the terms of server, initiator or host.
     pub how: Vec<String>,

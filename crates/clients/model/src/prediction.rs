@@ -15,7 +15,7 @@ use crate::link::full_send_buffer_depth;
 use crate::operation::{Contribution, Demand, Operation};
 use crate::parameter::{Choice, Key, Parts};
 use crate::parts_file::holds_responses;
-use crate::simulation::Outcome;
+use crate::simulation::SimulatedLoad;
 
 /// How often the parameters are varied.
 const SAMPLES: usize = 128;
@@ -49,7 +49,7 @@ pub struct Point {
     /// Share of the variations in which the same element limits; of the closed form.
     pub limiting_share: Option<f64>,
     /// What a simulation gave, if there was one.
-    pub simulated: Option<Outcome>,
+    pub simulated: Option<SimulatedLoad>,
 }
 
 /// The limit behind the first one.

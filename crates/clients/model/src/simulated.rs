@@ -7,7 +7,7 @@ use crate::bounds::{Limit, LimitKind};
 use crate::operation::{Contribution, Element, Operation};
 use crate::parameter::{Key, Parts};
 use crate::prediction::{Difference, Estimate, LEVEL_PERCENT, Next, Point, Sweep, points, summary};
-use crate::simulation::{Length, Outcome, simulate};
+use crate::simulation::{Length, SimulatedLoad, simulate};
 
 /// Operations of a run, and of one with varied parameters.
 const OPERATIONS: u64 = 6000;
@@ -31,7 +31,7 @@ struct Setup {
 
 /// A point that was simulated.
 struct Simulated {
-    outcome: Outcome,
+    outcome: SimulatedLoad,
     /// Operations a second of the varied runs.
     varied: Vec<f64>,
 }
@@ -169,7 +169,7 @@ fn difference(size: u64, depth: u16, before: &Simulated, after: &Simulated) -> D
 }
 
 /// What limits a run, and what comes next: elements by their share of the time, or the latency with its largest part.
-fn limits(operation: &Operation, outcome: &Outcome) -> Vec<Limit> {
+fn limits(operation: &Operation, outcome: &SimulatedLoad) -> Vec<Limit> {
     let capacities = outcome.busy.iter().map(|busy| Limit {
         element: busy.element,
         kind: LimitKind::Capacity,

@@ -59,7 +59,7 @@ const WRITES: [Row; 9] = [
 
 /// What a volume allows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct LoadLimits {
     pub(crate) block_size: u32,
     /// Bytes of an operation at most, the region's that may be used included.
     pub(crate) reads_max: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Limits {
 pub(crate) const DEPTH_MAX: u16 = 64;
 
 /// All loads in the order of a round. What a volume does not allow is left out.
-pub(crate) fn loads(limits: Limits) -> Vec<Planned> {
+pub(crate) fn loads(limits: LoadLimits) -> Vec<Planned> {
     let reads = READS.iter().map(|row| (Read, row, limits.reads_max));
     let writes = WRITES.iter().map(|row| (Write, row, limits.writes_max));
     let mut seen = BTreeSet::new();
@@ -96,8 +96,8 @@ pub(crate) fn loads(limits: Limits) -> Vec<Planned> {
 mod tests {
     use super::*;
 
-    fn limits(block_size: u32, reads_max: u64, writes_max: u64) -> Limits {
-        Limits {
+    fn limits(block_size: u32, reads_max: u64, writes_max: u64) -> LoadLimits {
+        LoadLimits {
             block_size,
             reads_max,
             writes_max,

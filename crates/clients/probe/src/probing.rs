@@ -19,7 +19,7 @@ use crate::course::Course;
 use crate::error::Error;
 use crate::network;
 use crate::options::{Options, Watch, WriteRegion};
-use crate::plan::{DEPTH_MAX, Limits, loads};
+use crate::plan::{DEPTH_MAX, LoadLimits, loads};
 use crate::points::{Known, Loads};
 use crate::server::{Statistics, since};
 use crate::subject;
@@ -126,7 +126,7 @@ fn measure(
     let reads_max = most.min(subject.volume_bytes);
     let region = known.as_ref().map_or(0, |known| known.content.len());
     let writes_max = most.min(u64::try_from(region).unwrap_or(0));
-    let planned = loads(Limits {
+    let planned = loads(LoadLimits {
         block_size,
         reads_max,
         writes_max,

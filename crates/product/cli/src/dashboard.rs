@@ -28,7 +28,7 @@ fn act(server: &ServerArguments) -> Result<ExitCode, ClientError> {
         ..Ask::default()
     })?;
     let mut login: Versioned<NewLogin> = answer.read()?;
-    login.body.url = reached(&login.body.url, &client.place());
+    login.body.url = reached(&login.body.url, &client.address());
     Ok(server.print(&login, |login| format!("{}\n", login.body.url)))
 }
 

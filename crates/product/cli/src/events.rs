@@ -98,7 +98,7 @@ fn follow(arguments: &EventsArguments, client: &Client) -> Result<ExitCode, Clie
             _ => {}
         }
         if is_there || !was_there {
-            eprintln!("lost {}; trying again", client.place());
+            eprintln!("lost {}; trying again", client.address());
         }
         was_there = true;
         thread::sleep(RETRY);

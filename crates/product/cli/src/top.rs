@@ -127,7 +127,7 @@ fn interactive(arguments: &TopArguments) -> Result<ExitCode, ClientError> {
     // What keeps it from being reached at all is told before the terminal changes.
     client.get("/api/v1/")?;
     let interval = u64::try_from(arguments.interval.as_millis()).unwrap_or(1000);
-    let mut app = App::new(client.place(), interval);
+    let mut app = App::new(client.address(), interval);
     app.has_colors = std::env::var_os("NO_COLOR").is_none();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {

@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 
 use crate::answer::Failure;
 use crate::audit::Audit;
+use crate::call_pool::CallPools;
 use crate::collection::{Collection, Measure};
 use crate::events::Events;
 use crate::history::History;
-use crate::lane::Lanes;
 use crate::logins::Logins;
 use crate::operations::Operations;
 use crate::requests::RequestCounts;
@@ -58,7 +58,7 @@ pub(crate) struct App {
     pub tokens: Tokens,
     pub names: Vec<String>,
     pub streams: Arc<Semaphore>,
-    pub lanes: Lanes,
+    pub pools: CallPools,
     pub operations: Operations,
     pub requests: RequestCounts,
     pub openapi: Box<RawValue>,
@@ -67,14 +67,14 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(parts: Parts, openapi: Box<RawValue>, tcp: Option<TcpPlace>) -> Arc<Self> {
         let plane = parts.plane;
-        let lanes = Lanes::new();
-        let (collecting, statistics) = (lanes.collection.clone(), parts.statistics.into());
+        let pools = CallPools::new();
+        let (collecting, statistics) = (pools.collection.clone(), parts.statistics.into());
         Arc::new(Self {
             tcp,
             logins: Logins::default(),
             history: History::default(),
             collection: Collection::new(Arc::clone(&plane), statistics, collecting),
-            lanes,
+            pools,
             plane,
             log_lines_dropped: parts.log_lines_dropped,
             events: parts.events,
@@ -94,7 +94,7 @@ impl App {
         act: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let app = Arc::clone(self);
-        self.lanes.reads.run(move || act(&app)).await
+        self.pools.reads.run(move || act(&app)).await
     }
 
     /// Does what may wait for the state directory.
@@ -103,7 +103,7 @@ impl App {
         act: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let app = Arc::clone(self);
-        self.lanes.records.run(move || act(&app)).await
+        self.pools.records.run(move || act(&app)).await
     }
 
     /// Does what the audit log has to tell beside changes of the configuration.

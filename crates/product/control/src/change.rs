@@ -18,11 +18,11 @@ pub(crate) async fn change(app: &Arc<App>, known: Known, asked: Asked, wish: Wis
     let options = asked.options;
     if asked.dry_run {
         let plane = Arc::clone(&app.plane);
-        let plan = app.lanes.plans.run(move || plane.plan(&wish, options));
+        let plan = app.pools.plans.run(move || plane.plan(&wish, options));
         return Ok(document(plan.await??));
     }
     let own = Arc::clone(app);
-    let applied = app.lanes.changes.run(move || {
+    let applied = app.pools.changes.run(move || {
         let applied = own.plane.apply(wish, options, &known.caller)?;
         // Also for a client that has gone away and asks again.
         let goes_on = !applied.draining.is_empty();

@@ -11,8 +11,8 @@ use longshore_api::state::{Health, Status};
 use longshore_server::Statistics;
 use tokio::sync::Mutex;
 
+use crate::call_pool::CallPool;
 use crate::clock;
-use crate::lane::Lane;
 use crate::process::Process;
 
 /// Tells what the server has done; `true`: with what the kernel knows of each connection.
@@ -52,17 +52,21 @@ fn add_silent(health: &mut Health, statistics: &Statistics) {
 pub(crate) struct Collection {
     plane: Arc<dyn ControlPlane>,
     statistics: Arc<Measure>,
-    lane: Lane,
+    pool: CallPool,
     latest: Mutex<Option<(Instant, Arc<Collected>)>>,
     detailed: Mutex<Option<(Instant, Arc<Collected>)>>,
 }
 
 impl Collection {
-    pub(crate) fn new(plane: Arc<dyn ControlPlane>, statistics: Arc<Measure>, lane: Lane) -> Self {
+    pub(crate) fn new(
+        plane: Arc<dyn ControlPlane>,
+        statistics: Arc<Measure>,
+        pool: CallPool,
+    ) -> Self {
         Self {
             plane,
             statistics,
-            lane,
+            pool,
             latest: Mutex::new(None),
             detailed: Mutex::new(None),
         }
@@ -109,7 +113,7 @@ impl Collection {
                 process: Process::read(),
             }
         };
-        let collected = Arc::new(self.lane.run(collect).await.ok()?);
+        let collected = Arc::new(self.pool.run(collect).await.ok()?);
         *latest = Some((begun, Arc::clone(&collected)));
         Some(collected)
     }

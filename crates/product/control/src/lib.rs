@@ -20,6 +20,7 @@
 mod answer;
 mod app;
 pub mod audit;
+mod call_pool;
 mod caller;
 mod change;
 mod clock;
@@ -30,7 +31,6 @@ pub mod events;
 mod guard;
 mod history;
 mod input;
-mod lane;
 pub mod listen;
 mod logins;
 mod metrics;

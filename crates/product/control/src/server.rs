@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::app::{App, Parts, TcpPlace};
+use crate::call_pool::{CallPool, CallPools};
 use crate::caller::{Peer, is_owner};
-use crate::lane::{Lane, Lanes};
 use crate::listen::Socket;
 use crate::openapi;
 use crate::places::{Admission, Places, STRANGER_TIMEOUT};
@@ -62,7 +62,7 @@ impl ControlServer {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(Lanes::THREADS)
+            .max_blocking_threads(CallPools::THREADS)
             .thread_name("control-work")
             .thread_stack_size(STACK_BYTES)
             .build()?;
@@ -104,7 +104,7 @@ async fn serve(listeners: Listeners, app: Arc<App>, mut stopped: watch::Receiver
         let Socket { listener, file } = socket;
         let path = Arc::new(file.path.clone());
         let (router, places) = (router.clone(), Arc::clone(&places));
-        let users = app.lanes.users.clone();
+        let users = app.pools.users.clone();
         tokio::spawn(accept_unix(listener, path, router, places, users));
         file
     });
@@ -121,7 +121,7 @@ async fn accept_unix(
     path: Arc<PathBuf>,
     router: Router,
     places: Arc<Places>,
-    users: Lane,
+    users: CallPool,
 ) {
     let listener = match tokio::net::UnixListener::from_std(listener) {
         Ok(listener) => listener,
@@ -161,7 +161,7 @@ async fn accept_unix(
 }
 
 /// Another user. One who cannot be looked up in time may nothing.
-async fn user(users: &Lane, (uid, gid): (u32, u32), path: Arc<PathBuf>) -> Peer {
+async fn user(users: &CallPool, (uid, gid): (u32, u32), path: Arc<PathBuf>) -> Peer {
     let socket = Arc::clone(&path);
     let found = users.run(move || Peer::of_user(uid, gid, socket));
     match tokio::time::timeout(HEAD_TIMEOUT, found).await {

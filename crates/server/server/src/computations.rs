@@ -47,7 +47,7 @@ struct Job {
 }
 
 /// A place in the queue; it is given up when this is dropped.
-pub(crate) struct Place {
+pub(crate) struct Pending {
     queue: Arc<Mutex<Queue<Job>>>,
     number: u64,
 }
@@ -71,7 +71,7 @@ impl Computations {
         task: TaskAddress,
         post: Post,
         urgency: Urgency,
-    ) -> Option<Place> {
+    ) -> Option<Pending> {
         let cost = computation.cost();
         let job = Job {
             computation,
@@ -92,19 +92,19 @@ impl Computations {
             }
         }));
         let queue = Arc::clone(&self.queue);
-        Some(Place { queue, number })
+        Some(Pending { queue, number })
     }
 }
 
-impl Drop for Place {
+impl Drop for Pending {
     fn drop(&mut self) {
         lock(&self.queue).leave(self.number);
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.number).finish()
+        f.debug_tuple("Pending").field(&self.number).finish()
     }
 }
 
@@ -115,15 +115,15 @@ fn lock<T>(queue: &Mutex<Queue<T>>) -> MutexGuard<'_, Queue<T>> {
 /// What waits for a thread.
 #[derive(Debug)]
 struct Queue<T> {
-    /// Most that each of the lanes holds.
+    /// Most that each of the backlogs holds.
     limit: Duration,
-    proved: Lane<T>,
-    unproved: Lane<T>,
+    proved: Backlog<T>,
+    unproved: Backlog<T>,
     entered: u64,
 }
 
 #[derive(Debug)]
-struct Lane<T> {
+struct Backlog<T> {
     entries: VecDeque<Entry<T>>,
     cost: Duration,
 }
@@ -139,25 +139,25 @@ impl<T> Queue<T> {
     const fn new(limit: Duration) -> Self {
         Self {
             limit,
-            proved: Lane::new(),
-            unproved: Lane::new(),
+            proved: Backlog::new(),
+            unproved: Backlog::new(),
             entered: 0,
         }
     }
 
-    /// The number of the entry, if there is room for it. An empty lane has room for anything.
+    /// The number of the entry, if there is room for it. An empty backlog has room for anything.
     fn enter(&mut self, job: T, cost: Duration, urgency: Urgency) -> Option<u64> {
-        let lane = match urgency {
+        let backlog = match urgency {
             Urgency::Proved => &mut self.proved,
             Urgency::Unproved => &mut self.unproved,
         };
-        if !lane.entries.is_empty() && lane.cost + cost > self.limit {
+        if !backlog.entries.is_empty() && backlog.cost + cost > self.limit {
             return None;
         }
         let number = self.entered;
         self.entered += 1;
-        lane.cost += cost;
-        lane.entries.push_back(Entry { number, cost, job });
+        backlog.cost += cost;
+        backlog.entries.push_back(Entry { number, cost, job });
         Some(number)
     }
 
@@ -173,7 +173,7 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T> Lane<T> {
+impl<T> Backlog<T> {
     const fn new() -> Self {
         Self {
             entries: VecDeque::new(),

@@ -59,5 +59,5 @@ pub use outline::{ByteRange, Outline};
 pub use physical_block::physical_block_size;
 pub use registry::{Backends, open};
 pub use request::{Ended, Execution, Request};
-pub use throttle::{DELAY_MAX, Delays, Limits, Throttle, Way};
+pub use throttle::{DELAY_MAX, Delays, RateLimits, Throttle, Way};
 pub use volume::{Attempt, AttemptCost, Volume};

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// What a volume may do in a second. `None`: as much as it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct RateLimits {
     pub iops: Option<u64>,
     pub read_iops: Option<u64>,
     pub write_iops: Option<u64>,
@@ -37,7 +37,7 @@ pub const BURST: Duration = Duration::from_millis(100);
 /// No operation waits longer, whatever came before it: hosts give commands up after 30 seconds.
 pub const DELAY_MAX: Duration = Duration::from_secs(10);
 
-impl Limits {
+impl RateLimits {
     /// Whether there is any.
     #[must_use]
     pub fn any(&self) -> bool {
@@ -133,12 +133,12 @@ impl Throttle {
     }
 
     /// Other limits from now on. Nothing happens if they are those in force.
-    pub fn set(&self, limits: &Limits) {
+    pub fn set(&self, limits: &RateLimits) {
         self.set_at(limits, Instant::now());
     }
 
     /// The same, at a time that is given.
-    pub fn set_at(&self, limits: &Limits, now: Instant) {
+    pub fn set_at(&self, limits: &RateLimits, now: Instant) {
         let watchers = self.watchers();
         let burst_ns = nanoseconds(limits.burst.unwrap_or(BURST));
         let is_same = |(clock, rate): (&Clock, Option<u64>)| {
@@ -182,12 +182,12 @@ impl Throttle {
 
     /// The limits in force.
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> RateLimits {
         let rate = |clock: usize| {
             let rate = self.clocks[clock].rate.load(Ordering::Relaxed);
             (rate > 0).then_some(rate)
         };
-        Limits {
+        RateLimits {
             iops: rate(0),
             read_iops: rate(1),
             write_iops: rate(2),
@@ -301,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    fn throttle(limits: Limits) -> (Throttle, Instant) {
+    fn throttle(limits: RateLimits) -> (Throttle, Instant) {
         let throttle = Throttle::default();
         throttle.set_at(&limits, throttle.epoch);
         throttle.version.store(0, Ordering::Relaxed);
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn without_limits_nothing_waits() {
-        let (throttle, now) = throttle(Limits::default());
+        let (throttle, now) = throttle(RateLimits::default());
         assert!(!throttle.is_limited());
         assert_eq!(throttle.delay(Way::Read, 1 << 40, now), Duration::ZERO);
         assert_eq!(throttle.delays(), Delays::default());
@@ -323,10 +323,10 @@ mod tests {
 
     #[test]
     fn operations_begin_at_the_rate_once_what_was_saved_is_used_up() {
-        let (throttle, now) = throttle(Limits {
+        let (throttle, now) = throttle(RateLimits {
             iops: Some(1000),
             burst: Some(ms(10)),
-            ..Limits::default()
+            ..RateLimits::default()
         });
         let delays: Vec<Duration> = (0..15)
             .map(|_| throttle.delay(Way::Write, 512, now))
@@ -347,11 +347,11 @@ mod tests {
 
     #[test]
     fn each_way_has_limits_of_its_own_and_both_share_those_of_all() {
-        let (throttle, now) = throttle(Limits {
+        let (throttle, now) = throttle(RateLimits {
             bytes: Some(1_000_000),
             write_iops: Some(10),
             burst: Some(Duration::ZERO),
-            ..Limits::default()
+            ..RateLimits::default()
         });
         assert_eq!(throttle.delay(Way::Write, 1000, now), Duration::ZERO);
         assert_eq!(throttle.delay(Way::Read, 1000, now), ms(1));
@@ -365,9 +365,9 @@ mod tests {
 
     #[test]
     fn nothing_waits_longer_than_hosts_do() {
-        let (throttle, now) = throttle(Limits {
+        let (throttle, now) = throttle(RateLimits {
             iops: Some(1),
-            ..Limits::default()
+            ..RateLimits::default()
         });
         let longest = (0..1000).map(|_| throttle.delay(Way::Read, 512, now)).max();
         assert_eq!(longest, Some(DELAY_MAX));
@@ -376,20 +376,20 @@ mod tests {
 
     #[test]
     fn new_limits_keep_what_has_begun_and_forget_what_waits() {
-        let (throttle, now) = throttle(Limits {
+        let (throttle, now) = throttle(RateLimits {
             iops: Some(100),
             burst: Some(ms(100)),
-            ..Limits::default()
+            ..RateLimits::default()
         });
         // Eleven begin, and nine wait.
         let delays: Vec<_> = (0..20)
             .map(|_| throttle.delay(Way::Read, 512, now))
             .collect();
         assert_eq!(delays[19], ms(90));
-        let faster = Limits {
+        let faster = RateLimits {
             iops: Some(1000),
             burst: Some(ms(10)),
-            ..Limits::default()
+            ..RateLimits::default()
         };
         throttle.set_at(&faster, now);
         assert_eq!((throttle.limits(), throttle.version()), (faster, 1));
@@ -403,9 +403,9 @@ mod tests {
 
     #[test]
     fn the_same_limits_change_nothing() {
-        let limits = Limits {
+        let limits = RateLimits {
             bytes: Some(1024),
-            ..Limits::default()
+            ..RateLimits::default()
         };
         let (throttle, now) = throttle(limits);
         let version = throttle.version();
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(throttle.delay(Way::Read, 1, now), ms(4000) - BURST);
         assert_eq!(throttle.version(), version);
         assert_eq!(told.load(Ordering::Relaxed), 0);
-        throttle.set_at(&Limits::default(), now);
+        throttle.set_at(&RateLimits::default(), now);
         assert!(!throttle.is_limited());
         assert_eq!(throttle.version(), version + 1);
         assert_eq!(told.load(Ordering::Relaxed), 1);
@@ -432,10 +432,10 @@ mod tests {
 
     #[test]
     fn threads_together_keep_to_the_rate() {
-        let (throttle, now) = throttle(Limits {
+        let (throttle, now) = throttle(RateLimits {
             iops: Some(1000),
             burst: Some(Duration::ZERO),
-            ..Limits::default()
+            ..RateLimits::default()
         });
         let mut delays: Vec<Duration> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

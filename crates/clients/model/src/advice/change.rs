@@ -31,14 +31,14 @@ pub struct Beside {
 /// Who makes a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum Actor {
     Server,
     Initiator,
     Host,
     Workload,
 }
 
-impl Place {
+impl Actor {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ pub enum Gains {
 /// A row of the table: a change that makes sense, before it is known what it gains.
 pub(super) struct Change {
     pub id: &'static str,
-    pub place: Place,
+    pub place: Actor,
     pub what: String,
     pub how: Vec<String>,
     pub after: Parts,
@@ -95,7 +95,7 @@ impl Case<'_> {
     pub fn change(
         &self,
         id: &'static str,
-        place: Place,
+        place: Actor,
         values: &[(Key, f64)],
     ) -> Result<Change, FitError> {
         let mut after = self.parts.clone();

@@ -1,6 +1,6 @@
 //! Changes of hosts and their network.
 
-use super::change::{Case, Change, POLLED_US, Place};
+use super::change::{Actor, Case, Change, POLLED_US};
 use super::terms;
 use crate::identify::FitError;
 use crate::parameter::Key;
@@ -44,7 +44,7 @@ fn jumbo_frames(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "all machines of the network segment change",
         risk: "a switch with a smaller MTU drops packets in silence: connections hang",
         check: "ping -M do -s 8972 SERVER",
-        ..case.change("jumbo-frames", Place::Host, &[(Key::Mtu, 9000.0)])?
+        ..case.change("jumbo-frames", Actor::Host, &[(Key::Mtu, 9000.0)])?
     }))
 }
 
@@ -63,7 +63,7 @@ fn polls(case: &Case<'_>) -> Result<Vec<Change>, FitError> {
         all.push(Change {
             what: "let the server poll before it sleeps".to_owned(),
             how: vec![terms::polls(case.probe.subject.make).to_owned()],
-            ..rest(case.change("server-polls", Place::Server, &values)?)
+            ..rest(case.change("server-polls", Actor::Server, &values)?)
         });
     }
     if sleeps(Key::ClientWakeUp) {
@@ -75,7 +75,7 @@ fn polls(case: &Case<'_>) -> Result<Vec<Change>, FitError> {
                     .to_owned(),
                 "NVMe: nvme connect --nr-poll-queues=N, with io_uring and fio --hipri".to_owned(),
             ],
-            ..rest(case.change("client-polls", Place::Host, &values)?)
+            ..rest(case.change("client-polls", Actor::Host, &values)?)
         });
     }
     Ok(all)
@@ -105,7 +105,7 @@ fn moderation(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "an interrupt for each train of packets: more processor time under load",
         risk: "under heavy load of many small packets throughput can fall",
         check: "ethtool -c DEVICE; longshore probe: handshakes get shorter",
-        ..case.change("interrupt-moderation", Place::Host, &values)?
+        ..case.change("interrupt-moderation", Actor::Host, &values)?
     }))
 }
 
@@ -129,7 +129,7 @@ fn autocorking(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "more and smaller packets: more processor time under load",
         risk: "where the processor is the limit, throughput can fall",
         check: "nstat -az TcpExtTCPAutoCorking stays where it is",
-        ..case.change("autocorking", Place::Host, &values)?
+        ..case.change("autocorking", Actor::Host, &values)?
     }))
 }
 
@@ -174,7 +174,7 @@ fn tcp_memory(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "memory of the kernel for each connection that moves much",
         risk: "many such connections can use up net.ipv4.tcp_mem",
         check: "ss -ti: rwnd_limited and sndbuf_limited go away",
-        ..case.change("tcp-memory", Place::Host, &values)?
+        ..case.change("tcp-memory", Actor::Host, &values)?
     }))
 }
 
@@ -188,6 +188,6 @@ fn own_processor(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "other programs run elsewhere",
         risk: "none for the server; what is moved away may get slower",
         check: "longshore top: event loops do not wait for a core",
-        ..case.change("own-processor", Place::Server, &[(Key::ServerShare, 1.0)])?
+        ..case.change("own-processor", Actor::Server, &[(Key::ServerShare, 1.0)])?
     }))
 }

@@ -1,6 +1,6 @@
 //! Changes of what server and initiator negotiate.
 
-use super::change::{Case, Change, Place, float};
+use super::change::{Actor, Case, Change, float};
 use super::terms;
 use crate::identify::FitError;
 use crate::operation::Operation;
@@ -58,7 +58,7 @@ fn outstanding(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "buffers for as many bursts of each write",
         risk: "none known; old initiators offer 1 and stay there",
         check: LOGIN,
-        ..case.change("outstanding-r2ts", Place::Server, &values)?
+        ..case.change("outstanding-r2ts", Actor::Server, &values)?
     }))
 }
 
@@ -71,7 +71,7 @@ fn first_burst(case: &Case<'_>) -> Result<Option<Change>, FitError> {
     let before = case.parts.get(Key::MaxBurst);
     let burst = before.max(size);
     let values = [(Key::FirstBurst, size), (Key::MaxBurst, burst)];
-    let mut change = case.change("first-burst", Place::Server, &values)?;
+    let mut change = case.change("first-burst", Actor::Server, &values)?;
     change.after.choose(Choice::InitialR2t, "no")?;
     let initial = ("initial-r2t".to_owned(), "no".to_owned());
     change.changes.push(initial);
@@ -104,7 +104,7 @@ fn max_burst(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "a buffer of that size for each write under way",
         risk: "one write keeps the link for longer, so that others wait",
         check: LOGIN,
-        ..case.change("max-burst", Place::Server, &values)?
+        ..case.change("max-burst", Actor::Server, &values)?
     }))
 }
 
@@ -121,7 +121,7 @@ fn in_capsule(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "so much memory for each entry of each queue",
         risk: "hosts have limits of their own and may go on to wait for an R2T",
         check: "connect again; longshore info shows the in-capsule data",
-        ..case.change("in-capsule-data", Place::Server, &values)?
+        ..case.change("in-capsule-data", Actor::Server, &values)?
     }))
 }
 
@@ -138,7 +138,7 @@ fn no_digests(case: &Case<'_>, is_iscsi: bool) -> Result<Option<Change>, FitErro
         without(Key::ServerCpuPerByte),
         without(Key::ClientCpuPerByte),
     ];
-    let mut change = case.change("digests-off", Place::Initiator, &values)?;
+    let mut change = case.change("digests-off", Actor::Initiator, &values)?;
     for choice in [Choice::DataDigest, Choice::HeaderDigest] {
         change.after.choose(choice, "none")?;
         let name = choice.definition().name.to_owned();

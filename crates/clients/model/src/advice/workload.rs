@@ -1,6 +1,6 @@
 //! Changes of the load, and of the connections that it takes.
 
-use super::change::{Beside, Case, Change, Gains, Place, float};
+use super::change::{Actor, Beside, Case, Change, Gains, float};
 use super::terms;
 use crate::identify::FitError;
 use crate::parameter::{Choice, Key, Parts, Source};
@@ -45,7 +45,7 @@ fn more_connections(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "memory of the queues; a device for each path with iSCSI",
         risk: "operations on different connections may pass each other",
         check: "longshore session list on the server",
-        ..case.change("more-connections", Place::Initiator, &values)?
+        ..case.change("more-connections", Actor::Initiator, &values)?
     }))
 }
 
@@ -66,7 +66,7 @@ fn deeper(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "each operation waits for others, so single ones take longer",
         risk: "none, if the application has so much to do at once",
         check: "longshore bench with that --iodepth",
-        ..case.change("depth", Place::Workload, &[])?
+        ..case.change("depth", Actor::Workload, &[])?
     }))
 }
 
@@ -89,7 +89,7 @@ fn larger(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         cost: "a single operation takes longer, and more memory",
         risk: "none for data in order; at random places most of the bytes are not wanted",
         check: "longshore bench with that --bs",
-        ..case.change("block-size", Place::Workload, &[])?
+        ..case.change("block-size", Actor::Workload, &[])?
     }))
 }
 
@@ -98,7 +98,7 @@ fn queue_maps(case: &Case<'_>) -> Result<Option<Change>, FitError> {
     if case.goal.beside.is_none() || case.parts.is(Choice::QueueMaps, "yes") {
         return Ok(None);
     }
-    let mut change = case.change("queue-maps", Place::Initiator, &[])?;
+    let mut change = case.change("queue-maps", Actor::Initiator, &[])?;
     change.after.choose(Choice::QueueMaps, "yes")?;
     let changes = vec![("queue-maps".to_owned(), "yes".to_owned())];
     Ok(Some(Change {

@@ -35,7 +35,7 @@ pub(super) fn probe_of(parts: &Parts, seed: u64, operations: u64) -> Probe {
             simulate(parts, size, depth, Length { operations, seed })
         };
         let rounds: Vec<_> = (0..3).map(round).collect();
-        let spread = |of: &dyn Fn(&crate::simulation::Outcome) -> f64| {
+        let spread = |of: &dyn Fn(&crate::simulation::SimulatedLoad) -> f64| {
             Spread::of(&rounds.iter().map(of).collect::<Vec<f64>>())
         };
         let mut facts = PointFacts {

@@ -7,7 +7,7 @@ use super::time::Time;
 use super::wire::Direction;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum SimulationEvent {
     /// A thread of the client runs.
     ClientRuns(usize),
     /// It has dealt with one message.
@@ -37,17 +37,17 @@ pub(super) enum Event {
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    heap: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    heap: BinaryHeap<Reverse<(Time, u64, SimulationEvent)>>,
     pub count: u64,
 }
 
 impl Events {
-    pub(super) fn at(&mut self, time: Time, event: Event) {
+    pub(super) fn at(&mut self, time: Time, event: SimulationEvent) {
         self.count += 1;
         self.heap.push(Reverse((time, self.count, event)));
     }
 
-    pub(super) fn next(&mut self) -> Option<(Time, Event)> {
+    pub(super) fn next(&mut self) -> Option<(Time, SimulationEvent)> {
         let Reverse((time, _, event)) = self.heap.pop()?;
         Some((time, event))
     }

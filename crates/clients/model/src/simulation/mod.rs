@@ -29,12 +29,12 @@ mod world;
 use std::time::Instant;
 
 use crate::parameter::Parts;
-pub use outcome::{Busy, Length, Outcome};
+pub use outcome::{Busy, Length, SimulatedLoad};
 use world::World;
 
 /// Simulates one size at one depth.
 #[must_use]
-pub fn simulate(parts: &Parts, size: u64, depth: u16, length: Length) -> Outcome {
+pub fn simulate(parts: &Parts, size: u64, depth: u16, length: Length) -> SimulatedLoad {
     // The policies measure differences of instants; which one is the first changes nothing.
     World::new(parts, size, depth, length, Instant::now()).run()
 }

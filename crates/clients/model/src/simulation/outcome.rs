@@ -14,7 +14,7 @@ pub struct Length {
 
 /// What became of a load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SimulatedLoad {
     pub iops: f64,
     /// Half the width of the interval that holds nineteen twentieths of such runs, by means of ten parts of this one.
     pub iops_spread: f64,
@@ -40,7 +40,7 @@ pub struct Busy {
     pub share: f64,
 }
 
-impl Outcome {
+impl SimulatedLoad {
     /// The element that had work for most of the time.
     #[must_use]
     pub fn busiest(&self) -> Option<Busy> {

@@ -16,7 +16,7 @@ fn with(name: &str, changes: &[(&str, &str)]) -> Parts {
     parts
 }
 
-fn run(parts: &Parts, size: u64, depth: u16) -> Outcome {
+fn run(parts: &Parts, size: u64, depth: u16) -> SimulatedLoad {
     let length = Length {
         operations: 4000,
         seed: 1,

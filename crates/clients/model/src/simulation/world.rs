@@ -8,8 +8,8 @@ use longshore_transmit::{
     WaitingState,
 };
 
-use super::events::{Event, Events};
-use super::outcome::{Busy, Length, Outcome};
+use super::events::{Events, SimulationEvent};
+use super::outcome::{Busy, Length, SimulatedLoad};
 use super::stream::{Message, Parcel, Stream, Train};
 use super::time::Time;
 use super::wire::{Direction, Kernel, Wire};
@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(mut self) -> SimulatedLoad {
         for place in 0..self.operations.len() {
             let connection = self.operations[place].connection;
             self.begin(place);
@@ -363,35 +363,35 @@ impl World {
         self.outcome()
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: SimulationEvent) {
         match event {
-            Event::ClientRuns(thread) => self.client_step(thread),
-            Event::ClientDone(thread) => self.client_done(thread),
-            Event::ServerRuns(thread) => self.server_step(thread),
-            Event::ServerDone(thread) => self.server_done(thread),
-            Event::ServerSent(thread) => {
+            SimulationEvent::ClientRuns(thread) => self.client_step(thread),
+            SimulationEvent::ClientDone(thread) => self.client_done(thread),
+            SimulationEvent::ServerRuns(thread) => self.server_step(thread),
+            SimulationEvent::ServerDone(thread) => self.server_done(thread),
+            SimulationEvent::ServerSent(thread) => {
                 if let Some(connection) = self.servers[thread].sending.take() {
                     self.push(Direction::Response, connection);
                 }
                 self.server_step(thread);
             }
-            Event::WireDone(direction) => self.wire_done(direction),
-            Event::Arrived(direction) => self.arrived(direction),
-            Event::Received(direction, processor) => self.received(direction, processor),
-            Event::DelayedAck(direction, connection, number) => {
+            SimulationEvent::WireDone(direction) => self.wire_done(direction),
+            SimulationEvent::Arrived(direction) => self.arrived(direction),
+            SimulationEvent::Received(direction, processor) => self.received(direction, processor),
+            SimulationEvent::DelayedAck(direction, connection, number) => {
                 if self.stream(direction, connection).delayed == number {
                     self.acknowledge_alone(direction, connection);
                 }
             }
-            Event::WaitedForPeer(connection, number) => {
+            SimulationEvent::WaitedForPeer(connection, number) => {
                 if self.connections[connection].waits == Some(number) {
                     self.connections[connection].waits = None;
                     let switch = self.connections[connection].policy.waited();
                     self.apply(connection, switch);
                 }
             }
-            Event::StorageMoved(place) => self.access(place),
-            Event::StorageDone(place) => {
+            SimulationEvent::StorageMoved(place) => self.access(place),
+            SimulationEvent::StorageDone(place) => {
                 let connection = self.operations[place].connection;
                 let parcel = Parcel {
                     message: Message::Response,
@@ -400,7 +400,7 @@ impl World {
                 self.connections[connection].inbox.push_back(parcel);
                 self.list(connection);
             }
-            Event::StorageFree => {
+            SimulationEvent::StorageFree => {
                 self.storage.free += 1;
                 self.start_storage();
             }
@@ -480,7 +480,7 @@ impl World {
             let time =
                 whole(float(train.bytes) * self.byte_ns + float(train.packets) * self.packet_ns);
             let passed = wire.pass(self.now + latency, time);
-            self.events.at(passed, Event::WireDone(direction));
+            self.events.at(passed, SimulationEvent::WireDone(direction));
         }
     }
 
@@ -489,7 +489,7 @@ impl World {
         let train = wire.now.take().expect("a train was on the wire");
         wire.away.push_back(train);
         let time = self.now + whole(self.times.distance);
-        self.events.at(time, Event::Arrived(direction));
+        self.events.at(time, SimulationEvent::Arrived(direction));
         self.next_train(direction, 0);
     }
 
@@ -520,7 +520,7 @@ impl World {
         self.kernels[index(direction)][processor].busy_ns += time;
         self.events.at(
             self.now + latency + time,
-            Event::Received(direction, processor),
+            SimulationEvent::Received(direction, processor),
         );
     }
 
@@ -536,8 +536,10 @@ impl World {
             } else {
                 let number = self.stream(direction, connection).delayed;
                 let time = self.now + whole(self.times.delayed_ack);
-                self.events
-                    .at(time, Event::DelayedAck(direction, connection, number));
+                self.events.at(
+                    time,
+                    SimulationEvent::DelayedAck(direction, connection, number),
+                );
             }
             while let Some(parcel) = self.stream(direction, connection).receive() {
                 match direction {
@@ -569,7 +571,7 @@ impl World {
             self.clients[thread].state = State::Awake;
             let latency = self.varied(self.times.client_wake_up);
             self.events
-                .at(self.now + latency, Event::ClientRuns(thread));
+                .at(self.now + latency, SimulationEvent::ClientRuns(thread));
         }
     }
 
@@ -590,7 +592,8 @@ impl World {
         let time = self.varied(time);
         self.clients[thread].busy_ns += time;
         self.clients[thread].now = Some((connection, parcel));
-        self.events.at(self.now + time, Event::ClientDone(thread));
+        self.events
+            .at(self.now + time, SimulationEvent::ClientDone(thread));
     }
 
     fn client_done(&mut self, thread: usize) {
@@ -692,7 +695,7 @@ impl World {
             self.servers[thread].state = State::Awake;
             let latency = self.varied(self.times.server_wake_up);
             self.events
-                .at(self.now + latency, Event::ServerRuns(thread));
+                .at(self.now + latency, SimulationEvent::ServerRuns(thread));
         }
     }
 
@@ -737,7 +740,8 @@ impl World {
         let time = self.varied(time + debt);
         self.servers[thread].busy_ns += time;
         self.servers[thread].now = Some(parcel);
-        self.events.at(self.now + time, Event::ServerDone(thread));
+        self.events
+            .at(self.now + time, SimulationEvent::ServerDone(thread));
     }
 
     fn server_done(&mut self, thread: usize) {
@@ -798,7 +802,7 @@ impl World {
             self.storage.moving_ns += time;
             self.storage.moves_until = self.storage.moves_until.max(self.now) + time;
             let moved = self.storage.moves_until;
-            self.events.at(moved, Event::StorageMoved(place));
+            self.events.at(moved, SimulationEvent::StorageMoved(place));
         } else if access > 0.0 {
             self.access(place);
         } else {
@@ -808,7 +812,9 @@ impl World {
 
     fn access(&mut self, place: usize) {
         if self.loads[self.operations[place].load].storage_ns <= 0.0 {
-            return self.events.at(self.now, Event::StorageDone(place));
+            return self
+                .events
+                .at(self.now, SimulationEvent::StorageDone(place));
         }
         self.storage.queue.push_back(place);
         self.start_storage();
@@ -825,8 +831,9 @@ impl World {
             self.storage.busy_ns += time;
             let visible = whole(float(time) * (1.0 - self.overlap));
             self.events
-                .at(self.now + visible, Event::StorageDone(place));
-            self.events.at(self.now + time, Event::StorageFree);
+                .at(self.now + visible, SimulationEvent::StorageDone(place));
+            self.events
+                .at(self.now + time, SimulationEvent::StorageFree);
         }
     }
 
@@ -873,7 +880,8 @@ impl World {
         let time = self.varied(self.times.server_send * trains);
         self.servers[thread].busy_ns += time;
         self.servers[thread].sending = Some(number);
-        self.events.at(self.now + time, Event::ServerSent(thread));
+        self.events
+            .at(self.now + time, SimulationEvent::ServerSent(thread));
     }
 
     fn instant(&self) -> Instant {
@@ -903,7 +911,7 @@ impl World {
             connection.waits = Some(connection.wait_count);
             let wait = until.saturating_duration_since(now);
             let time = self.now + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-            let event = Event::WaitedForPeer(number, connection.wait_count);
+            let event = SimulationEvent::WaitedForPeer(number, connection.wait_count);
             self.events.at(time, event);
         }
         self.apply(number, switch);
@@ -956,7 +964,7 @@ impl World {
     }
 
     #[allow(clippy::cast_precision_loss)] // Operations of a run.
-    fn outcome(mut self) -> Outcome {
+    fn outcome(mut self) -> SimulatedLoad {
         let end = self.marks();
         let start = self.start.clone().unwrap_or_default();
         let elapsed = float((end.time - start.time).max(1));
@@ -988,7 +996,7 @@ impl World {
         });
         let answered = float((end.responses - start.responses).max(1));
         let has_mix = self.loads.len() > 1;
-        Outcome {
+        SimulatedLoad {
             iops,
             iops_spread: spread(&self.ends, start.time, self.length.operations),
             latency_us: sum / measured.max(1.0) / 1e3,

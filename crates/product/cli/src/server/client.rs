@@ -21,8 +21,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{self, Runtime};
 
+use super::address::ServerAddress;
 pub use super::error::ClientError;
-use super::place::Place;
 use super::tls;
 
 /// So long a server may take to be reached.
@@ -35,7 +35,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Where to ask, and how to prove who asks.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    pub server: Option<Place>,
+    pub server: Option<ServerAddress>,
     pub token_file: Option<PathBuf>,
     pub ca_file: Option<PathBuf>,
 }
@@ -63,16 +63,16 @@ impl Answer {
     /// The document, as a type of the API.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.body).map_err(|error| ClientError::Answer {
-            place: "the server".to_owned(),
+            address: "the server".to_owned(),
             reason: error.to_string(),
         })
     }
 }
 
-/// A place where requests go.
+/// The server that requests go to.
 pub struct Client {
     runtime: Runtime,
-    places: Vec<Place>,
+    addresses: Vec<ServerAddress>,
     token: Option<String>,
     access: Access,
 }
@@ -84,26 +84,26 @@ type BoxedLink = Pin<Box<dyn Link>>;
 
 impl Client {
     pub fn new(access: &Access) -> Result<Self, ClientError> {
-        let places = Place::candidates(access.server.as_ref())?;
+        let addresses = ServerAddress::candidates(access.server.as_ref())?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(|source| ClientError::Unreachable {
-                places: list(&places),
+                addresses: list(&addresses),
                 source,
             })?;
         Ok(Self {
             runtime,
-            places,
+            addresses,
             token: token(access.token_file.as_ref())?,
             access: access.clone(),
         })
     }
 
     /// Address of the server, for messages.
-    pub fn place(&self) -> String {
-        list(&self.places)
+    pub fn address(&self) -> String {
+        list(&self.addresses)
     }
 
     pub fn get(&self, path: &str) -> Result<Answer, ClientError> {
@@ -135,11 +135,11 @@ impl Client {
     }
 
     async fn answer(&self, ask: &Ask<'_>) -> Result<Answer, ClientError> {
-        let (place, response) = in_time(self.send(ask, "application/json")).await?;
+        let (address, response) = in_time(self.send(ask, "application/json")).await?;
         let revision = header(&response, ETAG.as_str());
         let revision = revision.and_then(|tag| tag.trim_matches('"').parse().ok());
         let location = header(&response, LOCATION.as_str());
-        let body = read_whole(&place, response).await?;
+        let body = read_whole(&address, response).await?;
         Ok(Answer {
             revision: revision.map(Revision),
             location,
@@ -165,9 +165,9 @@ impl Client {
                 path,
                 ..Ask::default()
             };
-            let (place, response) = in_time(self.send(&ask, "text/event-stream")).await?;
+            let (address, response) = in_time(self.send(&ask, "text/event-stream")).await?;
             let broken = |reason: String| ClientError::Answer {
-                place: place.to_string(),
+                address: address.to_string(),
                 reason,
             };
             let mut body = response.into_body();
@@ -197,10 +197,10 @@ impl Client {
         &self,
         ask: &Ask<'_>,
         accept: &str,
-    ) -> Result<(Place, Response<Incoming>), ClientError> {
-        let (place, link) = self.connect().await?;
+    ) -> Result<(ServerAddress, Response<Incoming>), ClientError> {
+        let (address, link) = self.connect().await?;
         let answered = |error: hyper::Error| ClientError::Answer {
-            place: place.to_string(),
+            address: address.to_string(),
             reason: error.to_string(),
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(link))
@@ -210,9 +210,9 @@ impl Client {
         let mut request = Request::builder()
             .method(ask.method)
             .uri(&ask.path)
-            .header(HOST, place.authority())
+            .header(HOST, address.authority())
             .header(ACCEPT, accept);
-        if let (Some(token), Place::Http { .. }) = (&self.token, &place) {
+        if let (Some(token), ServerAddress::Http { .. }) = (&self.token, &address) {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         if let Some(Revision(revision)) = ask.if_match {
@@ -231,24 +231,24 @@ impl Client {
         let request = request
             .body(Full::new(body))
             .map_err(|error| ClientError::Answer {
-                place: place.to_string(),
+                address: address.to_string(),
                 reason: error.to_string(),
             })?;
         let response = sender.send_request(request).await.map_err(answered)?;
         if response.status().is_success() {
-            return Ok((place, response));
+            return Ok((address, response));
         }
         let status = response.status();
-        let body = read_whole(&place, response).await?;
-        Err(refusal(&place, status.as_u16(), &body))
+        let body = read_whole(&address, response).await?;
+        Err(refusal(&address, status.as_u16(), &body))
     }
 
-    /// The first place that answers.
-    async fn connect(&self) -> Result<(Place, BoxedLink), ClientError> {
+    /// The first address that answers.
+    async fn connect(&self) -> Result<(ServerAddress, BoxedLink), ClientError> {
         let mut failed = None;
-        for place in &self.places {
-            let error = match self.connect_to(place).await {
-                Ok(link) => return Ok((place.clone(), link)),
+        for address in &self.addresses {
+            let error = match self.connect_to(address).await {
+                Ok(link) => return Ok((address.clone(), link)),
                 Err(error) => error,
             };
             if matches!(&error, ClientError::Unreachable { source, .. } if source.kind() == io::ErrorKind::NotFound)
@@ -260,33 +260,33 @@ impl Client {
         }
         Err(match failed {
             Some(ClientError::Unreachable { source, .. }) => ClientError::Unreachable {
-                places: list(&self.places),
+                addresses: list(&self.addresses),
                 source,
             },
             Some(other) => other,
             None => ClientError::Unreachable {
-                places: list(&self.places),
+                addresses: list(&self.addresses),
                 source: io::ErrorKind::NotFound.into(),
             },
         })
     }
 
-    async fn connect_to(&self, place: &Place) -> Result<BoxedLink, ClientError> {
-        let unreachable = |source: io::Error| match (source.kind(), place) {
-            (io::ErrorKind::PermissionDenied, Place::Socket(path)) => {
+    async fn connect_to(&self, address: &ServerAddress) -> Result<BoxedLink, ClientError> {
+        let unreachable = |source: io::Error| match (source.kind(), address) {
+            (io::ErrorKind::PermissionDenied, ServerAddress::Socket(path)) => {
                 ClientError::Socket(path.display().to_string())
             }
             _ => ClientError::Unreachable {
-                places: place.to_string(),
+                addresses: address.to_string(),
                 source,
             },
         };
-        match place {
-            Place::Socket(path) => {
+        match address {
+            ServerAddress::Socket(path) => {
                 let link = tokio::net::UnixStream::connect(path).await;
                 Ok(Box::pin(link.map_err(unreachable)?))
             }
-            Place::Http {
+            ServerAddress::Http {
                 host,
                 port,
                 is_encrypted,
@@ -310,15 +310,18 @@ async fn in_time<T>(asks: impl Future<Output = Result<T, ClientError>>) -> Resul
     let answer = tokio::time::timeout(ANSWER_TIMEOUT, asks).await;
     answer.unwrap_or_else(|_| {
         Err(ClientError::Answer {
-            place: "the server".to_owned(),
+            address: "the server".to_owned(),
             reason: "no answer in time".to_owned(),
         })
     })
 }
 
-async fn read_whole(place: &Place, response: Response<Incoming>) -> Result<Bytes, ClientError> {
+async fn read_whole(
+    address: &ServerAddress,
+    response: Response<Incoming>,
+) -> Result<Bytes, ClientError> {
     let broken = |reason: String| ClientError::Answer {
-        place: place.to_string(),
+        address: address.to_string(),
         reason,
     };
     let body = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
@@ -329,16 +332,16 @@ async fn read_whole(place: &Place, response: Response<Incoming>) -> Result<Bytes
     Ok(collected.to_bytes())
 }
 
-fn refusal(place: &Place, status: u16, body: &[u8]) -> ClientError {
+fn refusal(address: &ServerAddress, status: u16, body: &[u8]) -> ClientError {
     let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
         return ClientError::Answer {
-            place: place.to_string(),
+            address: address.to_string(),
             reason: format!("status {status}"),
         };
     };
     if status == 401 {
         return ClientError::Token {
-            place: place.to_string(),
+            address: address.to_string(),
             problem: Box::new(problem),
         };
     }
@@ -350,8 +353,8 @@ fn header(response: &Response<Incoming>, name: &str) -> Option<String> {
     value.to_str().ok().map(str::to_owned)
 }
 
-fn list(places: &[Place]) -> String {
-    let names: Vec<String> = places.iter().map(Place::to_string).collect();
+fn list(addresses: &[ServerAddress]) -> String {
+    let names: Vec<String> = addresses.iter().map(ServerAddress::to_string).collect();
     names.join(" or ")
 }
 

@@ -5,18 +5,21 @@ use std::path::PathBuf;
 
 use longshore_api::problem::Problem;
 
-use super::place::PlaceError;
+use super::address::AddressError;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    ServerAddress(#[from] AddressError),
     #[error(
-        "no server answers at {places}: {source}\nStart one (longshore serve), or name its socket or address with \
+        "no server answers at {addresses}: {source}\nStart one (longshore serve), or name its socket or address with \
          --server PATH|URL or LONGSHORE_SERVER"
     )]
-    Unreachable { places: String, source: io::Error },
+    Unreachable {
+        addresses: String,
+        source: io::Error,
+    },
     #[error(
         "no permission for the socket {0}: become the user of the server or root, or join the group longshore"
     )]
@@ -24,10 +27,10 @@ pub enum ClientError {
     #[error("cannot read the token file {}: {source}; correct the path or its permissions", path.display())]
     TokenFile { path: PathBuf, source: io::Error },
     #[error(
-        "{place} requires a token; give one with --token-file FILE or LONGSHORE_TOKEN\n{problem}"
+        "{address} requires a token; give one with --token-file FILE or LONGSHORE_TOKEN\n{problem}"
     )]
     Token {
-        place: String,
+        address: String,
         problem: Box<Problem>,
     },
     #[error("{0}")]
@@ -37,6 +40,6 @@ pub enum ClientError {
     Ending(String),
     #[error("TLS: {0}")]
     Tls(String),
-    #[error("{place} is not a Longshore server: {reason}")]
-    Answer { place: String, reason: String },
+    #[error("{address} is not a Longshore server: {reason}")]
+    Answer { address: String, reason: String },
 }

@@ -1,12 +1,12 @@
 //! The running server that a verb speaks to.
 
+mod address;
 pub mod change;
 pub mod client;
 mod error;
 pub mod keys;
 pub mod names;
 pub mod path;
-mod place;
 mod tls;
 
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use self::address::ServerAddress;
 use self::client::{Access, Client, ClientError};
-use self::place::Place;
 use crate::output::OutputFormat;
 
 /// Options of all verbs that speak to a running server.
@@ -26,7 +26,7 @@ pub struct ServerArguments {
     ///
     /// [default: $LONGSHORE_SERVER, $XDG_RUNTIME_DIR/longshore.sock or /run/longshore/longshore.sock]
     #[arg(long, value_name = "PATH|URL", global = true)]
-    server: Option<Place>,
+    server: Option<ServerAddress>,
 
     /// Read the token for a URL from this file [default: $LONGSHORE_TOKEN]
     #[arg(long, value_name = "FILE", global = true)]
@@ -58,7 +58,7 @@ impl ServerArguments {
 
     /// Whether a server is named, here or by the environment's variable, rather than looked for.
     pub fn is_named(&self) -> bool {
-        self.server.is_some() || place::is_named()
+        self.server.is_some() || address::is_named()
     }
 
     /// Prints an answer as JSON, as it came, or as a text.

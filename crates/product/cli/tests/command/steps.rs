@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use longshore_tests::api::Place;
+use longshore_tests::api::ApiAddress;
 use serde_json::{Value, json};
 
 use crate::support::Run;
@@ -72,7 +72,7 @@ fn document(directory: &Path, volumes: &[(&str, &str)]) -> Value {
 }
 
 /// What the API has been asked for.
-fn found(socket: &Place) -> Value {
+fn found(socket: &ApiAddress) -> Value {
     let reply = socket.ask("GET", "/api/v1/config?owner=api", None).unwrap();
     let found = reply.expect_success().json();
     json!({
@@ -109,7 +109,7 @@ fn end_at(change: Change, step: &str, passes: usize, state: State) {
     }
     run = run.start();
     let directory = run.scratch.path().to_owned();
-    let socket = Place::Socket(run.path("s"));
+    let socket = ApiAddress::Socket(run.path("s"));
     let before = document(&directory, &[("a", "64K"), ("b", "64K")]);
     let put = |document: &Value| socket.ask("PUT", "/api/v1/config", Some(document));
     put(&before).unwrap().expect_success();

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use longshore_volume::Limits;
+use longshore_volume::RateLimits;
 use serde::{Deserialize, Deserializer, de};
 
 use super::size::{Size, Span};
@@ -75,10 +75,10 @@ impl LimitSettings {
     }
 
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> RateLimits {
         let rate = |rate: Option<Rate>| rate.map(|rate| rate.0);
         let size = |size: Option<Size>| size.map(|size| size.0);
-        Limits {
+        RateLimits {
             iops: rate(self.iops),
             read_iops: rate(self.read_iops),
             write_iops: rate(self.write_iops),

@@ -11,7 +11,7 @@ use longshore_nvme::server::{CommandSlot, Connection as Machine, ConnectionConfi
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
 
-use crate::computations::Place;
+use crate::computations::Pending;
 use crate::core::Shared;
 use crate::execute::inline_reads::InlineReads;
 use crate::execute::task;
@@ -187,7 +187,7 @@ pub(super) struct Authentication {
     /// Until when it has to be done; `None`: it is, or need not be.
     pub(super) deadline_ms: Option<u64>,
     /// What an Authentication Send waits for; given up with the connection.
-    pub(super) awaited: Option<Place>,
+    pub(super) awaited: Option<Pending>,
     /// It has failed, and that has been counted.
     pub(super) has_failed: bool,
 }

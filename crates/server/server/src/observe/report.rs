@@ -1,6 +1,6 @@
 //! The report: plain values, with names and units as `docs/operating/statistics.md` has them.
 
-use longshore_volume::Limits;
+use longshore_volume::RateLimits;
 use std::net::SocketAddr;
 
 use longshore_reactor::EngineCounters;
@@ -273,8 +273,8 @@ pub struct VolumeLimits {
     pub write_bytes: Option<u64>,
 }
 
-impl From<Limits> for VolumeLimits {
-    fn from(limits: Limits) -> Self {
+impl From<RateLimits> for VolumeLimits {
+    fn from(limits: RateLimits) -> Self {
         Self {
             iops: limits.iops,
             read_iops: limits.read_iops,

@@ -1,8 +1,8 @@
-//! Limits of a volume: what each event loop gets of them, and what becomes of those who wait when the limits change.
+//! RateLimits of a volume: what each event loop gets of them, and what becomes of those who wait when the limits change.
 
 use std::time::Duration;
 
-use longshore_volume::Limits;
+use longshore_volume::RateLimits;
 
 use crate::rig::{Options, Rig};
 
@@ -11,16 +11,16 @@ const DEPTH: usize = 8;
 /// Turns of a second: each takes 100 µs.
 const TURNS_PER_SECOND: usize = 10_000;
 
-fn iops(iops: u64) -> Limits {
-    Limits {
+fn iops(iops: u64) -> RateLimits {
+    RateLimits {
         iops: Some(iops),
         burst: Some(Duration::from_millis(10)),
-        ..Limits::default()
+        ..RateLimits::default()
     }
 }
 
 /// Clients at two event loops.
-fn rig(clients: usize, limits: Limits) -> Rig {
+fn rig(clients: usize, limits: RateLimits) -> Rig {
     let mut rig = Rig::new(&Options {
         clients,
         shards: 2,
@@ -103,7 +103,7 @@ fn nobody_waits_any_more_for_a_limit_that_was_lifted() {
             .all(|client| client.outstanding >= DEPTH - 1)
     );
     answered(&mut rig);
-    rig.limit(&Limits::default());
+    rig.limit(&RateLimits::default());
     turns(&mut rig, 2);
     let shares = answered(&mut rig);
     assert!(

@@ -20,7 +20,7 @@ use longshore_server::{ClosedVolume, DrainOptions};
 use longshore_tests::initiator::{Login, cdb};
 use longshore_tests::pdu::{BHS_LENGTH, Pdu, opcode};
 use longshore_tests::server::TARGET;
-use longshore_volume::{BackendName, Limits, Volume, VolumeSpec};
+use longshore_volume::{BackendName, RateLimits, Volume, VolumeSpec};
 
 use crate::idle::Idle;
 
@@ -252,7 +252,7 @@ pub struct Options {
     /// Clients are all at the first one, unless they take turns.
     pub shards: usize,
     pub are_spread: bool,
-    pub limits: Limits,
+    pub limits: RateLimits,
     pub memory: u64,
     pub transmit: TransmitConfig,
 }
@@ -264,7 +264,7 @@ impl Default for Options {
             clients: 1,
             shards: 1,
             are_spread: false,
-            limits: Limits::default(),
+            limits: RateLimits::default(),
             memory: PeerLimits::default().memory,
             transmit: TransmitConfig::default(),
         }
@@ -363,7 +363,7 @@ impl Rig {
     }
 
     /// The volume has other limits from now on.
-    pub fn limit(&self, limits: &Limits) {
+    pub fn limit(&self, limits: &RateLimits) {
         let throttle = self.volume.throttle().expect("it was opened with some");
         throttle.set_at(limits, self.now);
     }

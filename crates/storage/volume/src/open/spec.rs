@@ -13,7 +13,7 @@ use super::name::BackendName;
 use crate::layer::slow::SlowSpec;
 use crate::machine_id::MachineId;
 use crate::medium::InlineWrites;
-use crate::throttle::Limits;
+use crate::throttle::RateLimits;
 
 /// Options that one backend alone understands.
 pub trait BackendOptions: Any + fmt::Debug + Send + Sync {
@@ -61,7 +61,7 @@ pub struct VolumeSpec {
     /// When buffered writes are made on the reactor itself.
     pub inline_writes: InlineWrites,
     /// What its clients together may do in a second.
-    pub limits: Limits,
+    pub limits: RateLimits,
     /// How slow it is to be.
     pub slow: SlowSpec,
     /// Options of its backend alone.
@@ -89,7 +89,7 @@ impl VolumeSpec {
             uuid: None,
             machine_id: None,
             inline_writes: InlineWrites::default(),
-            limits: Limits::default(),
+            limits: RateLimits::default(),
             slow: SlowSpec::default(),
             options: None,
         }

@@ -32,11 +32,11 @@ fn the_quick_start_volumes_read_as_meant() {
 #[test]
 fn limits_read_as_meant() {
     let limited = volume("d,backend=mem,size=1M,max-read-iops=500,max-bytes=10M,burst=2s");
-    let limits = longshore_volume::Limits {
+    let limits = longshore_volume::RateLimits {
         read_iops: Some(500),
         bytes: Some(10 << 20),
         burst: Some(std::time::Duration::from_secs(2)),
-        ..longshore_volume::Limits::default()
+        ..longshore_volume::RateLimits::default()
     };
     assert_eq!(limited.limits, limits);
     assert!(!volume("d,backend=mem,size=1M").limits.any());

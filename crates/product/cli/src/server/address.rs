@@ -13,7 +13,7 @@ const PORT: u16 = 9260;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     Socket(PathBuf),
     Http {
         host: String,
@@ -29,13 +29,13 @@ pub fn is_named() -> bool {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither the path of a socket nor a URL; write for example http://127.0.0.1:9260")]
-pub struct PlaceError(String);
+pub struct AddressError(String);
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for ServerAddress {
+    type Err = AddressError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
-        let wrong = || PlaceError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let wrong = || AddressError(text.to_owned());
         let (rest, is_encrypted) = match text.split_once("://") {
             None if text.is_empty() => return Err(wrong()),
             None => return Ok(Self::Socket(text.into())),
@@ -66,7 +66,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => write!(f, "{}", path.display()),
@@ -78,7 +78,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl ServerAddress {
     /// For the header `Host`.
     pub fn authority(&self) -> String {
         match self {
@@ -88,8 +88,8 @@ impl Place {
         }
     }
 
-    /// The places to try, in order: what is asked for, what the environment says, or the usual sockets.
-    pub fn candidates(asked: Option<&Self>) -> Result<Vec<Self>, PlaceError> {
+    /// The addresses to try, in order: what is asked for, what the environment says, or the usual sockets.
+    pub fn candidates(asked: Option<&Self>) -> Result<Vec<Self>, AddressError> {
         if let Some(asked) = asked {
             return Ok(vec![asked.clone()]);
         }
@@ -107,20 +107,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_path_or_a_url() {
-        let http = |host: &str, port, is_encrypted| Place::Http {
+    fn an_address_is_a_path_or_a_url() {
+        let http = |host: &str, port, is_encrypted| ServerAddress::Http {
             host: host.to_owned(),
             port,
             is_encrypted,
         };
-        for (text, place) in [
-            ("/run/x.sock", Place::Socket("/run/x.sock".into())),
-            ("unix:///run/x.sock", Place::Socket("/run/x.sock".into())),
+        for (text, address) in [
+            ("/run/x.sock", ServerAddress::Socket("/run/x.sock".into())),
+            (
+                "unix:///run/x.sock",
+                ServerAddress::Socket("/run/x.sock".into()),
+            ),
             ("http://127.0.0.1:1", http("127.0.0.1", 1, false)),
             ("https://a.example/", http("a.example", 9260, true)),
             ("http://[::1]:7", http("::1", 7, false)),
         ] {
-            assert_eq!(text.parse(), Ok(place.clone()), "{text}");
+            assert_eq!(text.parse(), Ok(address.clone()), "{text}");
         }
         for text in [
             "",
@@ -131,7 +134,7 @@ mod tests {
             "http://h/x",
             "http://::1",
         ] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
+            assert!(text.parse::<ServerAddress>().is_err(), "{text}");
         }
         assert_eq!(http("::1", 7, false).to_string(), "http://[::1]:7");
     }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Calls of one kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct CallPool {
     /// Threads that are free.
     threads: Arc<Semaphore>,
     /// Calls that may run or wait still.
@@ -22,7 +22,7 @@ pub(crate) struct Lane {
     busy: fn() -> Problem,
 }
 
-impl Lane {
+impl CallPool {
     fn new(threads: usize, waiting: usize, busy: fn() -> Problem) -> Self {
         Self {
             threads: Arc::new(Semaphore::new(threads)),
@@ -54,32 +54,32 @@ impl Lane {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Lanes {
-    pub changes: Lane,
+pub(crate) struct CallPools {
+    pub changes: CallPool,
     /// They may look at storage, too.
-    pub plans: Lane,
+    pub plans: CallPool,
     /// What waits for the state directory, and changes nothing that is served: tokens, sessions, old revisions.
-    pub records: Lane,
+    pub records: CallPool,
     /// What waits for nothing but the event loops.
-    pub reads: Lane,
+    pub reads: CallPool,
     /// What metrics and health are made of.
-    pub collection: Lane,
+    pub collection: CallPool,
     /// Looking users up, which may ask another machine.
-    pub users: Lane,
+    pub users: CallPool,
 }
 
-impl Lanes {
-    /// Threads of all lanes together.
+impl CallPools {
+    /// Threads of all pools together.
     pub(crate) const THREADS: usize = 7;
 
     pub(crate) fn new() -> Self {
         Self {
-            changes: Lane::new(1, 63, changing),
-            plans: Lane::new(1, 63, planning),
-            records: Lane::new(1, 63, recording),
-            reads: Lane::new(2, 254, reading),
-            collection: Lane::new(1, 3, reading),
-            users: Lane::new(1, 31, reading),
+            changes: CallPool::new(1, 63, changing),
+            plans: CallPool::new(1, 63, planning),
+            records: CallPool::new(1, 63, recording),
+            reads: CallPool::new(2, 254, reading),
+            collection: CallPool::new(1, 3, reading),
+            users: CallPool::new(1, 31, reading),
         }
     }
 }
