@@ -1,4 +1,4 @@
-//! A server in a directory of its own, and short ways to say what it shall change.
+//! A server in a directory of its own, and shorthands for changes of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
