@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use zeroize::Zeroizing;
 
+use crate::auth::Hash;
+
 const CRC_BYTES: usize = 4;
 /// Bytes of the longest key.
 const KEY_MAX: usize = 64;
@@ -54,6 +56,15 @@ pub(crate) fn write(prefix: &str, id: u8, key: &[u8]) -> Zeroizing<String> {
     let whole = Zeroizing::new([key, &crc].concat());
     let encoded = Zeroizing::new(BASE64.encode(&*whole));
     Zeroizing::new(format!("{prefix}{id:02}:{}:", *encoded))
+}
+
+/// Sixteen digits by which people compare keys. It is of no use for guesses at random keys.
+pub(crate) fn fingerprint(key: &[u8]) -> String {
+    let digest = Hash::Sha256.hmac(key, &[b"longshore key fingerprint"]);
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// CRC-32 of IEEE 802.3, as zlib computes it.

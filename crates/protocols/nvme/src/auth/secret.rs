@@ -95,6 +95,12 @@ impl Secret {
         self.key.len()
     }
 
+    /// Sixteen digits by which people compare secrets without showing them.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        interchange::fingerprint(&self.key)
+    }
+
     /// The key as it is used by its owner.
     #[must_use]
     pub fn transformed(&self, owner: &Nqn) -> Zeroizing<Vec<u8>> {

@@ -101,6 +101,12 @@ impl ConfiguredKey {
         self.length
     }
 
+    /// Sixteen digits by which people compare keys without showing them.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        interchange::fingerprint(&self.key)
+    }
+
     /// What the key becomes for a host.
     #[must_use]
     pub fn retained(&self, host: &Nqn, derivation: Derivation) -> RetainedPsk {

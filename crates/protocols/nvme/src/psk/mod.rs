@@ -55,6 +55,12 @@ impl PskHash {
         Self::ALL.into_iter().find(|hash| hash.id() == id)
     }
 
+    /// Its name in options and documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.function().name()
+    }
+
     /// Bytes of its values, and of the keys that go with it.
     #[must_use]
     pub const fn length(self) -> usize {
