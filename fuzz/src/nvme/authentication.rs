@@ -1,4 +1,4 @@
-//! Messages of DH-HMAC-CHAP, as a peer may write them, for both roles. The null group alone: the others add an
+//! Secrets, keys and identities as texts, and messages of DH-HMAC-CHAP as a peer may write them, for both roles. The null group alone: the others add an
 //! exponentiation between the same messages.
 
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use longshore_nvme::auth::{
     Sent,
 };
 use longshore_nvme::nqn::Nqn;
+use longshore_nvme::psk::{ConfiguredKey, Identity};
 
 use crate::input::Input;
 
@@ -25,6 +26,14 @@ pub(crate) fn nvme_authentication(bytes: &[u8]) {
         && let Ok(secret) = Secret::parse(text)
     {
         assert_eq!(secret.to_text().as_str(), text);
+    }
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(key) = ConfiguredKey::parse(text)
+    {
+        assert_eq!(key.to_text().as_str(), text);
+    }
+    if let Ok(identity) = Identity::parse(bytes) {
+        assert_eq!(identity.to_string().as_bytes(), bytes);
     }
     let parties = Parties {
         host: nqn("nqn.2026-11.local.longshore:host"),

@@ -36,6 +36,7 @@ use crate::events::EventsArguments;
 use crate::explain::ExplainArguments;
 use crate::import::ImportArguments;
 use crate::info::InfoArguments;
+use crate::key::KeyArguments;
 use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
 use crate::predict::PredictArguments;
@@ -141,6 +142,11 @@ pub enum Command {
     /// List, create and remove tokens for the API over TCP
     #[command(after_long_help = manual::help("token"))]
     Token(Box<TokenArguments>),
+    /// Make and check secrets of NVMe hosts: DH-HMAC-CHAP, and pre-shared keys for TLS
+    ///
+    /// In the formats of nvme-cli. A secret is never an argument: other users of the machine see those.
+    #[command(after_long_help = manual::help("key"))]
+    Key(Box<KeyArguments>),
     /// Write a configuration from that of another server: SCST, tgt, LIO, nvmet, SPDK or istgt
     ///
     /// Prints a report on every setting of the source. No volume is opened and no server is contacted.

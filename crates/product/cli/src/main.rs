@@ -24,6 +24,7 @@ mod exit;
 mod explain;
 mod import;
 mod info;
+mod key;
 mod manual;
 mod output;
 mod plan;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Config(arguments) => config::run(&arguments),
         Command::Events(arguments) => events::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
+        Command::Key(arguments) => key::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Scst(arguments) => scst::run(&arguments),
         Command::Completions { shell } => print(&arguments::completions(shell)),

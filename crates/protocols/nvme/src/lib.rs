@@ -3,7 +3,7 @@
 //! - [`command`], [`completion`], [`status`], [`sgl`], [`nqn`]: what both roles and all transports share;
 //! - [`pdu`]: PDUs of NVMe/TCP; [`server`] and [`host`]: the two ends of a queue's connection;
 //! - [`controller`]: subsystems, controllers, admin and Fabrics commands;
-//! - [`auth`]: DH-HMAC-CHAP, by which both prove who they are;
+//! - [`auth`]: DH-HMAC-CHAP, by which both prove who they are; [`psk`]: keys and identities for TLS;
 //! - [`io`]: commands of I/O queues; [`reservation`]: who may do what to a shared namespace.
 //!
 //! All multi-byte fields of NVMe are little-endian.
@@ -18,10 +18,12 @@ pub mod command;
 pub mod completion;
 pub mod controller;
 pub mod host;
+mod interchange;
 pub mod io;
 pub mod nqn;
 pub mod opcode;
 pub mod pdu;
+pub mod psk;
 pub mod reservation;
 pub mod server;
 pub mod sgl;

@@ -39,6 +39,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("config", &CONFIG),
     ("events", &EVENTS),
     ("token", &TOKEN),
+    ("key", &KEY),
     ("import", &IMPORT),
     ("scst", &SCST),
     ("completions", &COMPLETIONS),
@@ -901,6 +902,49 @@ const TOKEN: Page = Page {
         "longshore token create prometheus --role metrics > /etc/prometheus/longshore.token",
     )],
     see_also: &[("longshore", "1"), ("longshore-serve", "1")],
+};
+
+const KEY: Page = Page {
+    notes: &[
+        "`generate` makes a secret from random bytes of the kernel, as `nvme gen-dhchap-key` and `nvme gen-tls-key` do. \
+         Without a hash, the secret is used as it is; with one, hosts and servers derive keys from it. It writes a file of \
+         mode 0600 that does not exist yet, or standard output.",
+        "`check` tells whether a file holds a whole secret, and its kind, hash and length. The fingerprint serves to \
+         compare secrets on two machines without showing them.",
+        "`derive` prints the identity under which a host offers a key for TLS to a subsystem: the one to look for in logs \
+         and in `keyctl show %:.nvme`. `--derivation compat` is that of libnvme up to 1.15, in Debian 13 for example, \
+         which differs from the standard. `--reveal` prints the key that TLS takes, too, for openssl s_client or gnutls-cli.",
+        "`list` shows the secrets of hosts that a configuration file names, and whether the server would take them.",
+        "This version of Longshore uses secrets of DH-HMAC-CHAP. Keys for TLS are for other programs.",
+    ],
+    signals: &[],
+    exit_status: &[
+        (
+            "0",
+            "The secret was made, or is whole; all that were listed are.",
+        ),
+        (
+            "1",
+            "It could not be read or written, or is malformed; standard error has the cause.",
+        ),
+        USAGE,
+    ],
+    environment: &[(
+        "CREDENTIALS_DIRECTORY",
+        "Credentials of the service manager, for `list`: a relative name means the credential.",
+    )],
+    files: &[],
+    examples: &[
+        (
+            "Make the secret of a host, and compare it on both machines:",
+            "longshore key generate /etc/longshore/web1.dhchap && longshore key check /etc/longshore/web1.dhchap",
+        ),
+        (
+            "Show the secrets that a configuration uses:",
+            "longshore key list /etc/longshore/longshore.toml",
+        ),
+    ],
+    see_also: &[("longshore", "1"), ("longshore.toml", "5")],
 };
 
 const PRINTED: Rows = &[

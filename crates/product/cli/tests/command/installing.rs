@@ -35,6 +35,7 @@ const VERBS: &[&str] = &[
     "config",
     "events",
     "token",
+    "key",
     "completions",
     "manual",
 ];

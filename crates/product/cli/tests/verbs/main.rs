@@ -7,6 +7,7 @@ mod explaining;
 mod full;
 mod importing;
 mod interrupted;
+mod keys;
 mod looking;
 mod outputs;
 mod predicting;

@@ -38,6 +38,8 @@ fn every_json_document_has_a_version() {
         desk.path("image"),
         desk.path("copy"),
     );
+    let secret = desk.path("secret");
+    desk.run(&["key", "generate", &secret]).good();
     let small = ["--operations", "50"];
     let outputs: &[(&[&str], i32)] = &[
         (&["discover", &address], 0),
@@ -57,6 +59,7 @@ fn every_json_document_has_a_version() {
         (&["explain", &a, "--time", "2s"], 0),
         (&["advise", &a, "--time", "2s"], 0),
         (&["predict", "--preset", "scst-10ms"], 0),
+        (&["key", "check", &secret], 0),
     ];
     let (socket, state) = (desk.path("socket"), desk.path("state-of-api"));
     std::fs::create_dir(&state).unwrap();

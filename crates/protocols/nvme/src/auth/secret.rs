@@ -9,22 +9,18 @@
 
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::entropy::Entropy;
 use super::hash::Hash;
+use crate::interchange::{self, Malformed};
 use crate::nqn::Nqn;
 
 const PREFIX: &str = "DHHC-1:";
 const SEED: &[u8] = b"NVMe-over-Fabrics";
 /// Lengths of keys in bytes.
 const LENGTHS: [usize; 3] = [32, 48, 64];
-const CRC_BYTES: usize = 4;
-/// Longest text: prefix, hash, 68 bytes as base64, colon.
-const TEXT_MAX: usize = PREFIX.len() + 3 + 92 + 1;
 
 /// What a host or a controller knows, and its peer. Printed as `***`, wiped when dropped.
 #[derive(Clone)]
@@ -48,38 +44,28 @@ pub enum SecretError {
     Checksum,
 }
 
+impl From<Malformed> for SecretError {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Form => Self::Form,
+            Malformed::Base64 => Self::Base64,
+            Malformed::Checksum => Self::Checksum,
+            Malformed::Length(bytes) => Self::Length(bytes),
+        }
+    }
+}
+
 impl Secret {
     /// Reads the interchange format.
     ///
     /// # Errors
     /// Says what is wrong.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
-        if text.len() > TEXT_MAX {
-            return Err(SecretError::Form);
-        }
-        let rest = text.strip_prefix(PREFIX).ok_or(SecretError::Form)?;
-        let (hash, rest) = rest.split_once(':').ok_or(SecretError::Form)?;
-        let encoded = rest.strip_suffix(':').ok_or(SecretError::Form)?;
-        let is_number = hash.len() == 2 && hash.bytes().all(|digit| digit.is_ascii_digit());
-        let id: u8 = match hash.parse() {
-            Ok(id) if is_number => id,
-            _ => return Err(SecretError::Form),
-        };
+        let (id, key) = interchange::read(text, PREFIX, &LENGTHS)?;
         let hash = match id {
             0 => None,
             id => Some(Hash::from_id(id).ok_or(SecretError::Hash(id))?),
         };
-        let decoded = BASE64.decode(encoded).map_err(|_| SecretError::Base64)?;
-        let mut key = Zeroizing::new(decoded);
-        let length = key.len().saturating_sub(CRC_BYTES);
-        if !LENGTHS.contains(&length) {
-            return Err(SecretError::Length(length));
-        }
-        let is_whole = crc32(&key[..length]).to_le_bytes() == key[length..];
-        key.truncate(length);
-        if !is_whole {
-            return Err(SecretError::Checksum);
-        }
         Ok(Self { hash, key })
     }
 
@@ -94,11 +80,25 @@ impl Secret {
     /// The secret in the interchange format `DHHC-1`.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        let crc = crc32(&self.key).to_le_bytes();
-        let whole = Zeroizing::new([self.key.as_slice(), &crc].concat());
-        let encoded = Zeroizing::new(BASE64.encode(&*whole));
-        let hash = self.hash.map_or(0, Hash::id);
-        Zeroizing::new(format!("{PREFIX}{hash:02}:{}:", *encoded))
+        interchange::write(PREFIX, self.hash.map_or(0, Hash::id), &self.key)
+    }
+
+    /// The hash by which the key is transformed, if it is.
+    #[must_use]
+    pub const fn hash(&self) -> Option<Hash> {
+        self.hash
+    }
+
+    /// Bytes of the key.
+    #[must_use]
+    pub fn key_length(&self) -> usize {
+        self.key.len()
+    }
+
+    /// Sixteen digits by which people compare secrets without showing them.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        interchange::fingerprint(&self.key)
     }
 
     /// The key as it is used by its owner.
@@ -124,17 +124,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
-}
-
-/// CRC-32 of IEEE 802.3, as zlib computes it.
-fn crc32(bytes: &[u8]) -> u32 {
-    const POLYNOMIAL: u32 = 0xedb8_8320;
-    let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            (crc >> 1) ^ (POLYNOMIAL * (crc & 1))
-        })
-    });
-    !crc
 }
 
 #[cfg(test)]
