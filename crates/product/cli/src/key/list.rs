@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use toml::Value;
 
-use super::{Found, KeyError, Shown};
+use super::secret_file::{Found, KeyError, Shown};
 use crate::output::columns;
 
 /// The keys of a rule or volume that name a file, and what proves itself by it.
