@@ -35,9 +35,9 @@ use crate::auth::Hash;
 /// The hash of a key and of the cipher suite that goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PskHash {
-    /// SHA-256, with TLS_AES_128_GCM_SHA256.
+    /// SHA-256; the suite is TLS_AES_128_GCM_SHA256.
     Sha256,
-    /// SHA-384, with TLS_AES_256_GCM_SHA384.
+    /// SHA-384; the suite is TLS_AES_256_GCM_SHA384.
     Sha384,
 }
 
