@@ -1,0 +1,106 @@
+//! The server's role.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, OnceLock};
+
+use openssl::ex_data::Index;
+use openssl::ssl::{ClientHelloResponse, Ssl, SslContext, SslRef};
+use zeroize::Zeroizing;
+
+use crate::hello::{self, Offer};
+use crate::psk::{Psk, PskStore, Suite};
+use crate::session::{Role, Session};
+use crate::{SetUpError, ffi};
+
+/// What all connections of a server share.
+pub struct Server {
+    context: SslContext,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// # Errors
+    /// See [`SetUpError`].
+    pub fn new(store: Arc<dyn PskStore>) -> Result<Self, SetUpError> {
+        let index = chosen_index()?;
+        let mut context = crate::context()?;
+        context.set_client_hello_callback(move |ssl, _| {
+            if let Some((psk, suite)) = choose(ssl, &*store)? {
+                // OpenSSL chooses a suite before it looks at keys, and a key goes with one suite.
+                ssl.set_ciphersuites(suite.name())?;
+                ssl.set_ex_data(index, psk);
+            }
+            Ok(ClientHelloResponse::SUCCESS)
+        });
+        ffi::set_find(&mut context);
+        Ok(Self {
+            context: context.build(),
+        })
+    }
+
+    /// A connection that a client has opened.
+    ///
+    /// # Errors
+    /// See [`SetUpError`].
+    pub fn accept<S: Read + Write>(&self, stream: S) -> Result<Session<S>, SetUpError> {
+        Session::new(Ssl::new(&self.context)?, stream, Role::Server)
+    }
+}
+
+fn chosen_index() -> Result<Index<Ssl, Psk>, SetUpError> {
+    static INDEX: OnceLock<Index<Ssl, Psk>> = OnceLock::new();
+    if let Some(index) = INDEX.get() {
+        return Ok(*index);
+    }
+    let index = Ssl::new_ex_index()?;
+    Ok(*INDEX.get_or_init(|| index))
+}
+
+/// The key that the ClientHello has chosen, if it has this identity.
+pub(crate) fn chosen<'a>(ssl: &'a SslRef, identity: &[u8]) -> Option<&'a Psk> {
+    chosen_of(ssl).filter(|psk| psk.identity() == identity)
+}
+
+/// The key that the ClientHello has chosen.
+pub(crate) fn chosen_of(ssl: &SslRef) -> Option<&Psk> {
+    ssl.ex_data(chosen_index().ok()?)
+}
+
+/// The first key on offer that is known, or else one that nobody can know. A client with an identity that is not
+/// known fails as one with a wrong key does, so that it does not learn which identities there are.
+fn choose(
+    ssl: &SslRef,
+    store: &dyn PskStore,
+) -> Result<Option<(Psk, Suite)>, openssl::error::ErrorStack> {
+    let Some(offers) = ffi::pre_shared_key_extension(ssl).and_then(hello::offers) else {
+        return Ok(None);
+    };
+    let suites = ssl.client_hello_ciphers().unwrap_or_default();
+    let usable = |offer: &Offer<'_>| {
+        let suite = Suite::ALL
+            .into_iter()
+            .find(|suite| suite.hash_length() == offer.binder_length)?;
+        hello::has_suite(suites, suite.id()).then_some(suite)
+    };
+    let offers = offers
+        .into_iter()
+        .filter_map(|offer| Some((usable(&offer)?, offer.identity)));
+    let mut unknown = None;
+    for (suite, identity) in offers {
+        match store.find(identity) {
+            Some(psk) if psk.suite() == suite => return Ok(Some((psk, suite))),
+            _ => unknown = unknown.or(Some((suite, identity))),
+        }
+    }
+    let Some((suite, identity)) = unknown else {
+        return Ok(None);
+    };
+    let mut key = Zeroizing::new(vec![0; suite.hash_length()]);
+    openssl::rand::rand_bytes(&mut key)?;
+    Ok(Psk::new(identity, suite, &key).ok().map(|psk| (psk, suite)))
+}
