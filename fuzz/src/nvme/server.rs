@@ -161,6 +161,7 @@ fn config() -> ServerConfig {
             listener: LISTENER.try_clone().expect("another descriptor"),
             advertise: None,
             discovery_only: false,
+            tls: longshore_server::config::TlsUse::None,
         }],
         engine: EngineChoice::default(),
         cores: Vec::new(),

@@ -8,7 +8,7 @@ use longshore_nvme::command::{NamespaceId, SubmissionEntry};
 use longshore_nvme::controller::access::{HostAccess, HostRule, NamespaceGrant};
 use longshore_nvme::controller::{
     Controller, ControllerLimits, DiscoveryEntry, Environment, Namespace, NamespaceConfig,
-    NamespaceParameters, QueueHandle, SubsystemConfig, SubsystemType, Subsystems,
+    NamespaceParameters, QueueHandle, SubsystemConfig, SubsystemType, Subsystems, TlsUse,
 };
 use longshore_nvme::host::commands::{
     ANY_CONTROLLER, Command, Connect, Property, Transfer, property_set,
@@ -46,6 +46,7 @@ impl Environment for Driver {
             kind: SubsystemType::Nvm,
             address: SocketAddr::from(([192, 0, 2, 1], 4420 + port_id)),
             port_id,
+            tls: TlsUse::Permitted,
         };
         (1..4).map(entry).collect()
     }
@@ -83,6 +84,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
         hosts: vec![host(number).into()],
         namespaces: grants(read_only),
         credentials: None,
+        tls: None,
     };
     let subsystem = |nqn, hosts| SubsystemConfig {
         nqn,

@@ -14,8 +14,8 @@ use crate::{SetUpError, client, ffi, server};
 pub(crate) const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Plaintext of a record (RFC 8446 §5.1).
 const RECORD_BYTES: usize = 16 << 10;
-/// Plaintext that one call encrypts.
-const SEND_BYTES_MAX: usize = 256 << 10;
+/// Plaintext that is encrypted before its records are sent.
+const BATCH_BYTES: usize = 256 << 10;
 /// Records under one key: fewer than the 2^24.5 of RFC 8446 §5.5.
 const RECORDS_PER_KEY: u64 = 1 << 24;
 
@@ -120,7 +120,9 @@ impl<S: Read + Write> Session<S> {
         let sent = self.stream.get_mut().send();
         match outcome {
             Ok(()) => {
-                sent?;
+                if !sent? {
+                    return Ok(Handshake::Waiting);
+                }
                 if self.psk().is_none() || !self.stream.ssl().session_reused() {
                     return Err(TlsError::NoPsk);
                 }
@@ -242,28 +244,41 @@ impl<S: Read + Write> Session<S> {
         if !self.stream.get_mut().send()? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut taken = std::mem::take(&mut self.kept_back);
-        let mut last = 0;
+        let length = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut taken = self.kept_back.min(length);
+        self.kept_back -= taken;
         let mut plain = Plain::after(buffers, taken);
-        RECORD.with_borrow_mut(|scratch| {
-            while taken < SEND_BYTES_MAX
-                && let Some(record) = plain.next(scratch)
-            {
-                self.write_record(record)?;
-                last = record.len();
-                taken += last;
+        loop {
+            let (batch, last) =
+                RECORD.with_borrow_mut(|scratch| self.encrypt(&mut plain, scratch))?;
+            taken += batch;
+            if !self.stream.get_mut().send()? {
+                // The caller has to wait for room, so not all is taken.
+                self.kept_back = last;
+                taken -= last;
+                break;
             }
-            Ok::<_, io::Error>(())
-        })?;
-        if !self.stream.get_mut().send()? {
-            // The caller has to wait for room, so not all is taken.
-            self.kept_back = last;
-            taken -= last;
+            if batch == 0 {
+                break;
+            }
         }
         match taken {
-            0 if plain.is_any => Err(io::ErrorKind::WouldBlock.into()),
+            0 if length > 0 => Err(io::ErrorKind::WouldBlock.into()),
             taken => Ok(taken),
         }
+    }
+
+    /// Makes records of a batch of plaintext: of how much, and how much of that is in the last of them.
+    fn encrypt(&mut self, plain: &mut Plain<'_>, scratch: &mut [u8]) -> io::Result<(usize, usize)> {
+        let (mut batch, mut last) = (0, 0);
+        while batch < BATCH_BYTES
+            && let Some(record) = plain.next(scratch)
+        {
+            self.write_record(record)?;
+            last = record.len();
+            batch += last;
+        }
+        Ok((batch, last))
     }
 
     fn write_record(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -319,8 +334,6 @@ struct Plain<'a> {
     buffers: &'a [IoSlice<'a>],
     /// Into the first of them.
     start: usize,
-    /// There was something.
-    is_any: bool,
 }
 
 impl<'a> Plain<'a> {
@@ -328,7 +341,6 @@ impl<'a> Plain<'a> {
         let mut plain = Self {
             buffers,
             start: taken,
-            is_any: buffers.iter().any(|buffer| !buffer.is_empty()),
         };
         plain.settle();
         plain

@@ -86,10 +86,12 @@ pub fn listeners(
             Service::Nvme {
                 advertise,
                 discovery_only,
+                tls,
             } => nvme.push(server::NvmeListenerConfig {
                 listener,
                 advertise: advertise.map(|address| address.to_string()),
                 discovery_only,
+                tls,
             }),
         }
     }

@@ -14,6 +14,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use listenfd::ListenFd;
+use longshore_server::config::TlsUse;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Config;
@@ -76,6 +77,7 @@ pub enum Service {
         advertise: Option<SocketAddr>,
         /// There is nothing but discovery.
         discovery_only: bool,
+        tls: TlsUse,
     },
 }
 
@@ -137,6 +139,7 @@ impl Wanted {
             Self::Nvme(listener) | Self::NvmeDiscovery(listener) => Service::Nvme {
                 advertise: listener.advertise.map(|told| told.with_port_of(bound)),
                 discovery_only: self.kind() == Kind::NvmeDiscovery,
+                tls: listener.tls,
             },
         }
     }
@@ -283,6 +286,7 @@ fn inherit(
                 kind => Service::Nvme {
                     advertise: None,
                     discovery_only: kind == Kind::NvmeDiscovery,
+                    tls: TlsUse::Permitted,
                 },
             },
         };
@@ -419,6 +423,7 @@ mod tests {
         assert_eq!(
             portal.service,
             Service::Nvme {
+                tls: TlsUse::Permitted,
                 advertise: Some(told),
                 discovery_only: false
             }

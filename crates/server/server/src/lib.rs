@@ -38,6 +38,8 @@ mod state_file;
 mod statistics;
 pub mod stepped;
 mod target_ports;
+#[cfg(feature = "tls")]
+mod tls;
 mod transport;
 mod volume_store;
 

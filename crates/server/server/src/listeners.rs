@@ -1,11 +1,15 @@
 //! Listening sockets, and the choice of a shard for a new connection.
 
 use std::collections::BTreeMap;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use longshore_nvme::controller::TlsUse;
 use longshore_reactor::{SocketToken, socket};
 
 use crate::config::SocketOptions;
@@ -15,6 +19,8 @@ use crate::placement::arrivals::{Arrivals, Incoming};
 use crate::placement::nearness::Surroundings;
 use crate::placement::options::Options;
 use crate::platform::{Platform, TcpLink};
+#[cfg(feature = "tls")]
+use crate::tls::{Handshakes, Newcomer};
 
 /// What a connection may send ahead from its beginning. The kernel makes a window larger once more is received in a
 /// round trip than before. With a first window of 64 KiB (net.ipv4.tcp_rmem) and as much received in a turn
@@ -59,6 +65,9 @@ pub(crate) struct Listeners {
     complained: bool,
     /// Newcomers have been turned away since the last that was not.
     crowded: bool,
+    /// Who looks after connections that may speak TLS, once one has come.
+    #[cfg(feature = "tls")]
+    handshakes: Option<Handshakes>,
 }
 
 impl Listeners {
@@ -74,6 +83,8 @@ impl Listeners {
             options: Options::new(options),
             complained: false,
             crowded: false,
+            #[cfg(feature = "tls")]
+            handshakes: None,
         }
     }
 
@@ -125,18 +136,22 @@ impl Listeners {
             platform.forget(listener.as_fd(), Self::token(*portal));
         }
         self.sockets.clear();
+        #[cfg(feature = "tls")]
+        {
+            self.handshakes = None;
+        }
     }
 
     /// Accepts those that wait at `portal` and hands them to their shards.
     pub(crate) fn accept(&mut self, portal: usize, core: &Core) -> Accepted {
-        let Some(listener) = self.sockets.get(&portal) else {
-            return Accepted::All;
-        };
         let limit = core.shared.limits.pending_logins;
         let pending_max = limit
             .saturating_mul(PENDING_FACTOR_MAX)
             .saturating_add(ACCEPTS_PER_TURN);
         for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = self.sockets.get(&portal) else {
+                return Accepted::All;
+            };
             match socket::accept(listener) {
                 Ok((stream, peer)) => {
                     self.complained = false;
@@ -171,7 +186,7 @@ impl Listeners {
                     }
                     self.options.set(&stream);
                     let shard = place(&mut self.arrivals, core, &stream);
-                    core.shared.give(shard, Box::new(TcpLink(stream)), portal);
+                    self.give(core, stream, peer, shard, portal);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     return Accepted::All;
@@ -189,6 +204,63 @@ impl Listeners {
             }
         }
         Accepted::Enough
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Listeners {
+    /// Gives a connection to its shard, after its TLS handshake if there may be one.
+    fn give(
+        &mut self,
+        core: &Core,
+        stream: TcpStream,
+        peer: SocketAddr,
+        shard: usize,
+        portal: usize,
+    ) {
+        let exports = &core.view.exports;
+        let tls = match exports.listeners[portal].nvme_port().map(|port| port.tls) {
+            // Nobody has a key.
+            Some(TlsUse::Permitted) if !exports.nvme.subsystems.has_tls_keys() => TlsUse::None,
+            tls => tls.unwrap_or_default(),
+        };
+        if tls == TlsUse::None {
+            return core.shared.give(shard, Box::new(TcpLink(stream)), portal);
+        }
+        if self.handshakes.is_none() {
+            let subsystems = Arc::clone(&exports.nvme.subsystems);
+            match Handshakes::start(&core.shared, subsystems) {
+                Ok(handshakes) => self.handshakes = Some(handshakes),
+                Err(error) => {
+                    tracing::error!(%peer, %error, "no TLS; connection closed");
+                    return;
+                }
+            }
+        }
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.take(Newcomer {
+                stream,
+                peer,
+                shard,
+                portal,
+                tls,
+            });
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Listeners {
+    /// Gives a connection to its shard.
+    fn give(
+        &mut self,
+        core: &Core,
+        stream: TcpStream,
+        _peer: SocketAddr,
+        shard: usize,
+        portal: usize,
+    ) {
+        core.shared.give(shard, Box::new(TcpLink(stream)), portal);
     }
 }
 

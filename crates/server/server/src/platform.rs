@@ -10,6 +10,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use longshore_nvme::psk::Identity;
 use longshore_reactor::storage::Storage;
 use longshore_reactor::{
     Engine, EngineCounters, EngineEvent, PagePipe, SocketToken, socket, thread_time,
@@ -23,7 +24,14 @@ pub trait Link: Debug + Send {
     /// As those of a TCP socket.
     fn receive(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Takes bytes from the front of the buffers. `WouldBlock`: there is no room now.
+    /// Whether a receive that filled less than it could may be followed by another one that says something, although
+    /// no event will tell of it.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Takes bytes from the front of the buffers. `WouldBlock`: there is no room now. What it does not take is what the
+    /// next call begins with.
     ///
     /// # Errors
     /// As those of a TCP socket.
@@ -39,6 +47,11 @@ pub trait Link: Debug + Send {
 
     /// The socket behind it, if there is one.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The identity of the key that the peer has proved to know, if there is TLS on it.
+    fn tls_identity(&self) -> Option<&Identity> {
         None
     }
 

@@ -204,6 +204,7 @@ impl World {
                 listener: bind(),
                 advertise: None,
                 discovery_only: false,
+                tls: longshore_server::config::TlsUse::None,
             }],
             engine: EngineChoice::default(),
             cores: Vec::new(),

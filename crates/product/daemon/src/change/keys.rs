@@ -15,21 +15,23 @@ use crate::config::size::{Size, Span};
 /// What stands for a secret that is there.
 const SET: &str = "set";
 
-const PATHS: [&str; 4] = [
+const PATHS: [&str; 5] = [
     "path",
     "secret-file",
     "dhchap-secret-file",
     "dhchap-ctrl-secret-file",
+    "tls-key-files",
 ];
 
 /// Keys with the value that they have when they are not given.
-const DEFAULTS: [(&str, Value); 8] = [
+const DEFAULTS: [(&str, Value); 9] = [
     ("enabled", Value::Bool(true)),
     ("read-only", Value::Bool(false)),
     ("direct", Value::Bool(false)),
     ("write-through", Value::Bool(false)),
     ("moved-permanently", Value::Bool(false)),
     ("dhchap-required", Value::Bool(true)),
+    ("tls-required", Value::Bool(true)),
     ("access", Value::Array(Vec::new())),
     ("accounts", Value::Array(Vec::new())),
 ];
@@ -131,8 +133,12 @@ fn walk(keys: &mut Keys, change: &mut dyn FnMut(&str, &mut Value)) {
         match value {
             Value::Object(table) => walk(table, change),
             Value::Array(list) => {
-                for table in list.iter_mut().filter_map(Value::as_object_mut) {
-                    walk(table, change);
+                for item in list {
+                    match item {
+                        Value::Object(table) => walk(table, change),
+                        Value::String(_) => change(key, item),
+                        _ => {}
+                    }
                 }
             }
             _ => {}

@@ -133,7 +133,8 @@ fn missing_secrets(file: &ConfigFile) -> Vec<Problem> {
     let of_hosts = rules.flat_map(|rule| {
         let rule = rule.get_ref();
         let both = [&rule.dhchap_secret_file, &rule.dhchap_ctrl_secret_file];
-        both.into_iter().flatten()
+        let keys = rule.tls_key_files.iter().flat_map(|it| it.get_ref());
+        both.into_iter().flatten().chain(keys)
     });
     let secrets = accounts
         .into_iter()

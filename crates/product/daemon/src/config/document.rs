@@ -282,6 +282,12 @@ pub struct HostTable {
     pub dhchap_groups: Option<Spanned<Vec<String>>>,
     /// Whether hosts have to authenticate.
     pub dhchap_required: Option<Spanned<bool>>,
+    /// Files with the keys that these hosts open TLS with.
+    pub tls_key_files: Option<Spanned<Vec<Spanned<PathBuf>>>>,
+    /// Whether hosts have to come over TLS.
+    pub tls_required: Option<Spanned<bool>>,
+    /// How keys are derived where identities do not tell.
+    pub tls_derivation: Option<Spanned<String>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

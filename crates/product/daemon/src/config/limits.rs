@@ -61,6 +61,7 @@ pub struct LimitsTable {
     pending_logins: Option<Bounded<usize, 1, 65_535>>,
     queue_depth: Option<Bounded<u32, 1, 4096>>,
     login_timeout: Option<BoundedSpan<100, 600_000>>,
+    tls_handshakes: Option<Bounded<u32, 1, 100_000>>,
     login_pause_max: Option<BoundedSpan<0, 86_400_000>>,
     nop_interval: Option<BoundedSpan<0, 3_600_000>>,
     nop_timeout: Option<BoundedSpan<100, 3_600_000>>,
@@ -96,6 +97,7 @@ impl LimitsTable {
         set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
         set(&mut limits.queue_depth, self.queue_depth.map(|v| v.0));
         set(&mut limits.login_timeout, self.login_timeout.map(|v| v.0));
+        set(&mut limits.tls_handshakes, self.tls_handshakes.map(|v| v.0));
         set(
             &mut limits.login_pause_max,
             self.login_pause_max.map(|v| v.0),
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn every_limit_can_be_set() {
         let table: LimitsTable = toml::from_str(
-            "sessions = 10\npending-logins = 5\nqueue-depth = 32\nlogin-timeout = \"5s\"\n\
+            "sessions = 10\npending-logins = 5\nqueue-depth = 32\nlogin-timeout = \"5s\"\ntls-handshakes = 50\n\
              nop-interval = 0\nnop-timeout = \"500ms\"\nstall-timeout = \"20s\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n\
              controllers = 20\nio-queues = 4\nnvme-queue-depth = 64\nin-capsule-data = \"16K\"\n\
              keep-alive-max = \"2m\"\n",
@@ -300,6 +302,7 @@ mod tests {
                 pending_logins: 5,
                 queue_depth: 32,
                 login_timeout: Duration::from_secs(5),
+                tls_handshakes: 50,
                 nop_interval: Duration::ZERO,
                 nop_timeout: Duration::from_millis(500),
                 stall_timeout: Duration::from_secs(20),

@@ -107,6 +107,12 @@ pub enum ListenerError {
     /// Not a portal group tag.
     #[error("`{0}` is not a portal group tag; use 0 to 65535")]
     Tag(String),
+    /// Neither whether nor how.
+    #[error("`{0}` is not a use of TLS; use none, permitted or required")]
+    Tls(String),
+    /// A build that lacks it.
+    #[error("this longshore was built without TLS (feature `tls`); install one with it")]
+    NoTls,
     /// A key nobody knows.
     #[error("unknown key `{key}`{}", suggest::sentence(.key, .known))]
     UnknownKey {

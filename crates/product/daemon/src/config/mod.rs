@@ -56,6 +56,7 @@ mod authentication;
 mod dhchap;
 mod secret_file;
 mod syntax;
+mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

@@ -1,12 +1,13 @@
 //! Where to listen for NVMe/TCP: the `--nvme` and `--nvme-discovery` grammar.
 //!
 //! ```text
-//! ADDR:PORT[,advertise=ADDR:PORT]
+//! ADDR:PORT[,advertise=ADDR:PORT][,tls=none|permitted|required]
 //!
 //!   ADDR        an IPv4 address, an IPv6 address in brackets, or localhost
 //!   PORT        0 picks a free one; when left out, 4420, or 8009 for --nvme-discovery
 //!   advertise   the IP address (and port) that discovery tells hosts instead of the one they are
 //!               served on, for NAT and port forwarding
+//!   tls         permitted, if not given: hosts with keys come over TLS, others without
 //! ```
 //!
 //! `--nvme-discovery none` stands for no listener.
@@ -15,10 +16,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use longshore_server::config::TlsUse;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::listener::{ListenerError, parse_address, parse_advertise, read};
+use super::tls;
 use super::volume::ArgumentError;
 
 /// The port IANA assigned to NVMe over fabrics.
@@ -31,10 +34,11 @@ pub const DISCOVERY_PORT: u16 = 8009;
 pub const DEFAULT_NVME_LISTENER: NvmeListenerConfig = NvmeListenerConfig {
     address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), NVME_PORT),
     advertise: None,
+    tls: TlsUse::Permitted,
 };
 
 /// The keys of the grammar.
-const KEYS: &[&str] = &["advertise"];
+const KEYS: &[&str] = &["advertise", "tls"];
 
 /// One address to serve hosts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct NvmeListenerConfig {
     pub address: SocketAddr,
     /// What discovery tells instead.
     pub advertise: Option<AdvertiseIp>,
+    /// Whether connections are over TLS.
+    pub tls: TlsUse,
 }
 
 /// An address for hosts to use. The discovery log page has no place for names.
@@ -64,12 +70,20 @@ impl AdvertiseIp {
 
 impl NvmeListenerConfig {
     fn parse(argument: &str, default_port: u16) -> Result<Self, ArgumentError<ListenerError>> {
-        let mut advertise = None;
-        let address = read(argument, default_port, KEYS, |_, value| {
-            advertise = Some(parse_advertise_ip(value)?);
+        let (mut advertise, mut tls) = (None, TlsUse::Permitted);
+        let address = read(argument, default_port, KEYS, |key, value| {
+            if key == "tls" {
+                tls = parse_tls(value)?;
+            } else {
+                advertise = Some(parse_advertise_ip(value)?);
+            }
             Ok(())
         })?;
-        Ok(Self { address, advertise })
+        Ok(Self {
+            address,
+            advertise,
+            tls,
+        })
     }
 
     /// The listener for discovery alone beside this one: where this one has the port of the standard,
@@ -84,6 +98,7 @@ impl NvmeListenerConfig {
                 advertise: self
                     .advertise
                     .map(|told| AdvertiseIp { port: None, ..told }),
+                tls: self.tls,
             }
         })
     }
@@ -111,6 +126,17 @@ fn parse_advertise_ip(text: &str) -> Result<AdvertiseIp, ListenerError> {
         ip: told.host.parse().map_err(|_| wrong())?,
         port: told.port,
     })
+}
+
+/// Reads whether connections are over TLS.
+fn parse_tls(text: &str) -> Result<TlsUse, ListenerError> {
+    match text {
+        "none" => Ok(TlsUse::None),
+        "permitted" => Ok(TlsUse::Permitted),
+        "required" if tls::IS_BUILT_IN => Ok(TlsUse::Required),
+        "required" => Err(ListenerError::NoTls),
+        other => Err(ListenerError::Tls(other.to_owned())),
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,14 +250,20 @@ impl<'de> Visitor<'de> for EntryVisitor {
         struct Table {
             address: String,
             advertise: Option<String>,
+            tls: Option<String>,
         }
 
         let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
         let custom = <A::Error as de::Error>::custom;
         let advertise = table.advertise.as_deref().map(parse_advertise_ip);
+        let tls = table.tls.as_deref().map(parse_tls);
         Ok(NvmeListenerConfig {
             address: parse_address(&table.address, self.0).map_err(custom)?,
             advertise: advertise.transpose().map_err(custom)?,
+            tls: tls
+                .transpose()
+                .map_err(custom)?
+                .unwrap_or(TlsUse::Permitted),
         })
     }
 }
@@ -321,7 +353,7 @@ mod tests {
             ("example.com", "for example 127.0.0.1:4420, [::1]:4420"),
             (
                 "127.0.0.1:1,tag=1",
-                "unknown key `tag`; known are advertise",
+                "unknown key `tag`; known are advertise, tls",
             ),
             ("127.0.0.1:1,adverise=1", "did you mean `advertise`?"),
         ] {

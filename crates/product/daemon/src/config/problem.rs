@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use longshore_iscsi::name::NameError;
 use longshore_nvme::auth::SecretError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
+use longshore_nvme::psk::ConfiguredKeyError;
 use longshore_volume::Naa;
 use longshore_volume::open::OpenError;
 
@@ -374,6 +375,26 @@ pub enum ProblemKind {
         /// What is wrong with it.
         source: SecretError,
     },
+    /// Not a key for TLS.
+    #[error("key file {}: {source}; make one with: longshore key generate --kind tls FILE", path.display())]
+    TlsKey {
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ConfiguredKeyError,
+    },
+    /// Keys of the file that need `tls-key-files`.
+    #[error("`{0}` has no effect without `tls-key-files`; add it, or leave `{0}` out")]
+    TlsWithoutKey(&'static str),
+    /// An empty list of key files.
+    #[error("name at least one file; leave the key out for hosts without TLS")]
+    NoTlsKey,
+    #[error("`{0}` is not a derivation; use standard or compat")]
+    UnknownDerivation(String),
+    /// A build that lacks it.
+    #[error(
+        "this longshore was built without TLS (feature `tls`); install one with it, or leave the key out"
+    )]
+    NoTls,
     /// Keys that need another one, which is missing.
     #[error(
         "`{0}` has no effect without `dhchap-secret-file`; add it: the host always authenticates first"

@@ -14,6 +14,7 @@ use super::file::ConfigFile;
 use super::numbers::NSID_MAX;
 use super::problem::{Problem, ProblemKind};
 use super::target::UnknownVolumes;
+use super::tls;
 use super::warning::Warning;
 
 /// The subsystem that exports every volume when the configuration names no subsystem.
@@ -136,20 +137,24 @@ impl SubsystemReader<'_> {
             ProblemKind::HostInTwoRules,
         )?;
         let credentials = dhchap::credentials(self.file, table)?;
-        match &credentials {
-            Some(_) if peers.others => subsystem.hosts.push(HostRule {
+        let tls = tls::keys(self.file, table)?;
+        let proves = credentials.is_some() || tls.is_some();
+        if peers.others && proves {
+            subsystem.hosts.push(HostRule {
                 hosts: vec![NamePattern::Pattern(Glob::new(ALL_OTHERS.to_owned()))],
                 namespaces: namespaces.clone(),
                 credentials: credentials.clone(),
-            }),
-            None if peers.others => subsystem.default_namespaces = Some(namespaces.clone()),
-            Some(_) | None => {}
+                tls: tls.clone(),
+            });
+        } else if peers.others {
+            subsystem.default_namespaces = Some(namespaces.clone());
         }
         if !peers.named.is_empty() {
             subsystem.hosts.push(HostRule {
                 hosts: peers.named,
                 namespaces,
                 credentials,
+                tls,
             });
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use longshore_wire::pattern::NamePattern;
 
+use super::secure::TlsKeys;
 use crate::auth::Credentials;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
@@ -26,6 +27,8 @@ pub struct HostRule {
     pub namespaces: Vec<NamespaceGrant>,
     /// By what they prove who they are; `None`: they do not.
     pub credentials: Option<Arc<Credentials>>,
+    /// With what they open TLS; `None`: they do not.
+    pub tls: Option<Arc<TlsKeys>>,
 }
 
 /// Who may connect to a subsystem, by name.
@@ -51,6 +54,12 @@ impl HostAccess {
     #[must_use]
     pub fn credentials_of(&self, host: &Nqn) -> Option<Arc<Credentials>> {
         self.rule_of(host)?.credentials.clone()
+    }
+
+    /// With what a host opens TLS; `None`: it does not.
+    #[must_use]
+    pub fn tls_of(&self, host: &Nqn) -> Option<Arc<TlsKeys>> {
+        self.rule_of(host)?.tls.clone()
     }
 
     fn rule_of(&self, host: &Nqn) -> Option<&HostRule> {
@@ -83,11 +92,13 @@ mod tests {
                     hosts: vec![nqn("a").into(), nqn("b").into()],
                     namespaces: vec![grant(1, false)],
                     credentials: None,
+                    tls: None,
                 },
                 HostRule {
                     hosts: vec![NamePattern::Pattern(Nqn::pattern("nqn.*:?").unwrap())],
                     namespaces: vec![grant(2, false)],
                     credentials: None,
+                    tls: None,
                 },
             ],
             default_namespaces: Some(vec![grant(1, true)]),

@@ -16,6 +16,7 @@ use longshore_wire::field::{bytes, le16};
 use super::admin_command::QueueHandle;
 use super::environment::Environment;
 use super::namespace::AttachedNamespace;
+use super::secure::TlsUse;
 use super::state::{Activity, Controller, State};
 use super::subsystems::{Member, Subsystems};
 use crate::auth::Credentials;
@@ -200,6 +201,7 @@ impl Subsystems {
         if connect.host_identifier == [0; 16] {
             return Err(Refusal::invalid(Parameter::HostIdentifier));
         }
+        check_channel(&member, &connect, environment)?;
         if connect.queue_id == 0 {
             self.connect_admin(&member, &connect, queue, now_ms)
         } else {
@@ -273,6 +275,31 @@ impl Subsystems {
         member.controllers.insert(id, &controller);
         let credentials = access.credentials(&connect.host);
         Ok(connect.association(controller, credentials))
+    }
+}
+
+/// Over TLS a host is who it has proved to be, and talks to the subsystem that its key is for. Without, it has to be
+/// one that may.
+fn check_channel(
+    member: &Member,
+    connect: &Connect,
+    environment: &dyn Environment,
+) -> Result<(), Refusal> {
+    let refused = |parameter: Parameter| Refusal {
+        status: Status::CONNECT_INVALID_HOST.do_not_retry(),
+        result: parameter.location(),
+    };
+    match environment.tls_identity() {
+        Some(proved) if proved.host != connect.host => Err(refused(Parameter::HostNqn)),
+        Some(proved) if proved.subsystem != connect.subsystem => {
+            Err(refused(Parameter::SubsystemNqn))
+        }
+        Some(_) => Ok(()),
+        None if environment.requires_tls() => Err(refused(Parameter::HostNqn)),
+        None if member.subsystem.tls_use(&connect.host) == TlsUse::Required => {
+            Err(refused(Parameter::HostNqn))
+        }
+        None => Ok(()),
     }
 }
 

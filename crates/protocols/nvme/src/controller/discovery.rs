@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 
+use super::secure::TlsUse;
 use crate::nqn::Nqn;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,15 +30,22 @@ pub struct DiscoveryEntry {
     pub address: SocketAddr,
     /// PORTID: tells the ports of a subsystem apart.
     pub port_id: u16,
+    /// Whether it goes over TLS there.
+    pub tls: TlsUse,
 }
 
 const TRANSPORT_TCP: u8 = 3;
 const FAMILY_IPV4: u8 = 1;
 const FAMILY_IPV6: u8 = 2;
-/// TREQ: nothing is said of secure channels (00b); the queues may go without SQ flow control (bit 2).
-/// "Not required" (10b) would be the whole truth, but makes `nvme connect-all` of nvme-cli 2.3 ask for
-/// TLS, which Linux refuses where it is built without.
-const TRANSPORT_REQUIREMENTS: u8 = 0b100;
+/// TREQ: the queues may go without SQ flow control (bit 2).
+const NO_FLOW_CONTROL: u8 = 0b100;
+/// TREQ: a secure channel is required (01b).
+const SECURE_REQUIRED: u8 = 0b01;
+/// TREQ: a secure channel is not required (10b). Only where there is one: it makes `nvme connect-all` of nvme-cli 2.3
+/// ask for TLS, which Linux refuses where it is built without.
+const SECURE_NOT_REQUIRED: u8 = 0b10;
+/// SECTYPE of TSAS.
+const TLS_1_3: u8 = 2;
 /// CNTLID: controllers are made when hosts connect.
 const CONTROLLER_DYNAMIC: u16 = 0xffff;
 /// EFLAGS: explicit persistent connections are supported (bit 1).
@@ -56,7 +64,11 @@ impl DiscoveryEntry {
             SocketAddr::V6(_) => FAMILY_IPV6,
         };
         out[2] = self.kind as u8;
-        out[3] = TRANSPORT_REQUIREMENTS;
+        (out[3], out[768]) = match self.tls {
+            TlsUse::None => (NO_FLOW_CONTROL, 0),
+            TlsUse::Permitted => (NO_FLOW_CONTROL | SECURE_NOT_REQUIRED, TLS_1_3),
+            TlsUse::Required => (NO_FLOW_CONTROL | SECURE_REQUIRED, TLS_1_3),
+        };
         out[4..6].copy_from_slice(&self.port_id.to_le_bytes());
         out[6..8].copy_from_slice(&CONTROLLER_DYNAMIC.to_le_bytes());
         out[8..10].copy_from_slice(&queue_entries.to_le_bytes());
@@ -68,7 +80,6 @@ impl DiscoveryEntry {
         put_ascii(&mut out[32..64], &self.address.port().to_string());
         out[256..512].copy_from_slice(&self.subsystem.to_field());
         put_ascii(&mut out[512..768], &self.address.ip().to_string());
-        // TSAS: SECTYPE 0, no TLS.
         out
     }
 }

@@ -2,6 +2,7 @@
 
 use super::discovery::DiscoveryEntry;
 use crate::nqn::Nqn;
+use crate::psk::Identity;
 
 /// What was done to a volume since the server started. What is not counted is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,16 @@ pub trait Environment {
 
     /// Whether only discovery controllers can be reached on this connection.
     fn is_discovery_only(&self) -> bool {
+        false
+    }
+
+    /// The identity of the key that the host has proved to know, if the connection is over TLS.
+    fn tls_identity(&self) -> Option<&Identity> {
+        None
+    }
+
+    /// Whether connections without TLS are refused on this port.
+    fn requires_tls(&self) -> bool {
         false
     }
 

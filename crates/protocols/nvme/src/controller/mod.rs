@@ -12,6 +12,7 @@
 //! - `state`: what a controller knows, in parts; `subsystem`, `registry`, `subsystems`: where it is known;
 //! - `connect`: the Connect command; `properties`: CAP, VS, CC, CSTS and what setting them does;
 //! - `identify`, `log_page`, `features`, `async_events`, `keep_alive`: the admin commands;
+//! - `secure`: keys and requirements of TLS, which the driver speaks;
 //! - [`discovery`]: entries of the discovery log page.
 //!
 //! Everything is NVMe base 2.0 and its fabrics chapters, dynamic controller model only. Nothing here
@@ -44,6 +45,7 @@ pub mod namespace;
 mod properties;
 mod registry;
 mod sanitize;
+mod secure;
 mod state;
 mod subsystem;
 mod subsystems;
@@ -62,6 +64,7 @@ pub use keep_alive::Deadline;
 pub use limits::ControllerLimits;
 pub use log_page::ErrorRecord;
 pub use namespace::{AttachedNamespace, Namespace, NamespaceConfig, NamespaceParameters};
+pub use secure::{TlsKeys, TlsUse};
 pub use state::{AsyncCompletion, Controller};
 pub use subsystem::SubsystemConfig;
 pub use subsystems::{Notify, Reconfigured, Subsystems};

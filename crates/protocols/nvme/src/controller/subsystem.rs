@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::access::{HostAccess, NamespaceGrant};
 use super::limits::ControllerLimits;
 use super::namespace::NamespaceConfig;
+use super::secure::TlsKeys;
 use crate::auth::Credentials;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
@@ -104,8 +105,13 @@ impl Subsystem {
 
     /// Whether discovery tells a host of a subsystem: it may connect, or we do not know the name.
     pub(super) fn shows(&self, subsystem: &Nqn, host: &Nqn) -> bool {
-        let other = self.access().others.get(subsystem).map(Arc::clone);
+        let other = self.other(subsystem);
         other.is_none_or(|other| other.access().hosts.namespaces_of(host).is_some())
+    }
+
+    /// A subsystem that discovery knows.
+    pub(super) fn other(&self, subsystem: &Nqn) -> Option<Arc<Self>> {
+        self.access().others.get(subsystem).map(Arc::clone)
     }
 }
 
@@ -142,6 +148,16 @@ impl Access {
     /// By what a host proves who it is.
     pub(super) fn credentials(&self, host: &Nqn) -> Option<Arc<Credentials>> {
         self.hosts.credentials_of(host)
+    }
+
+    /// With what a host opens TLS.
+    pub(super) fn tls(&self, host: &Nqn) -> Option<Arc<TlsKeys>> {
+        self.hosts.tls_of(host)
+    }
+
+    /// Whether any host opens TLS.
+    pub(super) fn has_tls_keys(&self) -> bool {
+        self.hosts.rules.iter().any(|rule| rule.tls.is_some())
     }
 
     pub(super) const fn is_removed(&self) -> bool {

@@ -120,7 +120,7 @@ impl Subsystems {
         self.members().get(nqn).cloned()
     }
 
-    fn members(&self) -> Arc<HashMap<Nqn, Member>> {
+    pub(super) fn members(&self) -> Arc<HashMap<Nqn, Member>> {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&members)
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_nvme::auth::Credentials;
+pub use longshore_nvme::controller::{TlsKeys, TlsUse};
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
@@ -202,6 +203,8 @@ pub struct HostRule {
     pub namespaces: Vec<NamespaceMapEntry>,
     /// By what they prove who they are (DH-HMAC-CHAP); `None`: they do not.
     pub credentials: Option<Arc<Credentials>>,
+    /// With what they open TLS; `None`: they do not.
+    pub tls: Option<Arc<TlsKeys>>,
 }
 
 /// A volume under a namespace identifier. In all maps of a subsystem one identifier is one volume.
@@ -224,6 +227,8 @@ pub struct NvmeListenerConfig {
     pub advertise: Option<String>,
     /// Only discovery controllers can be reached here.
     pub discovery_only: bool,
+    /// Whether TLS is spoken here. Permitted, it is for hosts with keys.
+    pub tls: TlsUse,
 }
 
 /// How reactors wait for work, and share it and their cores with others.
@@ -299,6 +304,8 @@ pub struct PeerLimits {
     pub queue_depth: u32,
     /// Time for a login.
     pub login_timeout: Duration,
+    /// TLS handshakes that are begun in a second; beyond, connections wait for their turn.
+    pub tls_handshakes: u32,
     /// The longest pause after wrong CHAP responses; zero: none.
     pub login_pause_max: Duration,
     /// Silence after which an initiator is pinged; zero: never.
@@ -336,6 +343,7 @@ impl Default for PeerLimits {
             pending_logins: 256,
             queue_depth: 512,
             login_timeout: Duration::from_secs(15),
+            tls_handshakes: 500,
             login_pause_max: Duration::from_secs(60),
             nop_interval: Duration::from_secs(30),
             nop_timeout: Duration::from_secs(30),

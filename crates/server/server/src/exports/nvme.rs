@@ -7,7 +7,7 @@ use std::time::Instant;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::controller::{
     ControllerLimits, HostAccess, HostRule, NamespaceConfig, NamespaceGrant,
-    SubsystemConfig as SubsystemParameters, Subsystems,
+    SubsystemConfig as SubsystemParameters, Subsystems, TlsUse,
 };
 use longshore_nvme::nqn::Nqn;
 
@@ -35,6 +35,8 @@ pub(crate) struct NvmePort {
     pub discovery_only: bool,
     /// PORTID: no other port ever has it.
     pub port_id: u16,
+    /// Whether connections are over TLS.
+    pub tls: TlsUse,
 }
 
 impl NvmeListenerConfig {
@@ -53,6 +55,7 @@ impl NvmeListenerConfig {
             })?,
             advertise: advertise.map(parse).transpose()?,
             discovery_only: self.discovery_only,
+            tls: self.tls,
             port_id,
         })
     }
@@ -159,6 +162,7 @@ fn host_access(subsystem: &SubsystemConfig) -> HostAccess {
                 hosts: rule.hosts.clone(),
                 namespaces: grants(&rule.namespaces),
                 credentials: rule.credentials.clone(),
+                tls: rule.tls.clone(),
             })
             .collect(),
         default_namespaces: subsystem.default_namespaces.as_deref().map(grants),

@@ -196,11 +196,12 @@ impl Nvme {
         self.log_closed(channel, &queue.controller, queue.id);
     }
 
-    fn environment<'a>(channel: &Channel, exports: &'a Exports) -> PortEnvironment<'a> {
+    fn environment<'a>(channel: &'a Channel, exports: &'a Exports) -> PortEnvironment<'a> {
         PortEnvironment {
             exports,
             reached: channel.socket.reached,
             port: channel.socket.portal,
+            tls_identity: channel.socket.link.tls_identity(),
         }
     }
 

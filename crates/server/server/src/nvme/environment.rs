@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use longshore_nvme::controller::{DiscoveryEntry, Environment, Health, Statistics, SubsystemType};
+use longshore_nvme::controller::{
+    DiscoveryEntry, Environment, Health, Statistics, SubsystemType, TlsUse,
+};
 use longshore_nvme::nqn::Nqn;
+use longshore_nvme::psk::Identity;
 
 use crate::exports::{Exports, unmapped};
 
@@ -14,6 +17,8 @@ pub(crate) struct PortEnvironment<'a> {
     pub reached: SocketAddr,
     /// Place of the listener.
     pub port: usize,
+    /// Of the key that the host has proved to know.
+    pub tls_identity: Option<&'a Identity>,
 }
 
 impl PortEnvironment<'_> {
@@ -43,6 +48,7 @@ impl Environment for PortEnvironment<'_> {
                 kind: SubsystemType::Nvm,
                 address,
                 port_id: port.port_id,
+                tls: port.tls,
             }));
         }
         entries
@@ -54,6 +60,14 @@ impl Environment for PortEnvironment<'_> {
 
     fn is_discovery_only(&self) -> bool {
         self.exports.nvme_port(self.port).discovery_only
+    }
+
+    fn tls_identity(&self) -> Option<&Identity> {
+        self.tls_identity
+    }
+
+    fn requires_tls(&self) -> bool {
+        self.exports.nvme_port(self.port).tls == TlsUse::Required
     }
 
     fn statistics(&self, index: usize) -> Statistics {

@@ -68,7 +68,7 @@ impl Socket {
                 counters.received_bytes += n as u64;
                 counts.receives += 1;
                 counts.received_bytes += n as u64;
-                self.readable = self.hang_up || n == room;
+                self.readable = self.hang_up || n == room || self.link.has_more();
                 Received::Bytes(n)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -91,6 +91,7 @@ fn controllers_are_counted_and_their_io_queues_are_not() {
         listener: TcpListener::bind("127.0.0.1:0").unwrap(),
         advertise: None,
         discovery_only: false,
+        tls: longshore_server::config::TlsUse::None,
     });
     let scene = Scene::new(config);
     let host = Host::connect(scene.nvme_portals[0], &HostOptions::numbered(1)).unwrap();

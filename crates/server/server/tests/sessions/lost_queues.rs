@@ -39,6 +39,7 @@ fn scene(volume: Arc<GateVolume>, engine: EngineChoice) -> Scene {
         listener: TcpListener::bind("127.0.0.1:0").unwrap(),
         advertise: None,
         discovery_only: false,
+        tls: longshore_server::config::TlsUse::None,
     });
     Scene::new(config)
 }

@@ -70,6 +70,7 @@ fn server(volumes: &[Arc<dyn Volume>], engine: EngineChoice) -> ServerConfig {
         listener: TcpListener::bind("127.0.0.1:0").unwrap(),
         advertise: None,
         discovery_only: false,
+        tls: longshore_server::config::TlsUse::None,
     };
     ServerConfig {
         targets,
@@ -489,6 +490,7 @@ fn a_host_whose_access_is_taken_is_asked_to_leave_and_sees_nothing() {
         hosts: vec![Nqn::new(&nvme_stays.options.host).unwrap().into()],
         namespaces,
         credentials: None,
+        tls: None,
     }];
     switch(&scene, changed);
     let message = out.receive().unwrap();
@@ -853,6 +855,7 @@ fn listeners_come_and_go_and_connections_stay() {
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
             advertise: None,
             discovery_only: false,
+            tls: longshore_server::config::TlsUse::None,
         };
         let nvme_address = nvme.listener.local_addr().unwrap();
         let nvme = control.add_nvme_listener(nvme).unwrap();

@@ -7,7 +7,9 @@
 
 use crate::controller::Environment;
 use crate::controller::discovery::{DiscoveryEntry, SubsystemType};
+use crate::controller::secure::TlsUse;
 use crate::controller::state::Controller;
+use crate::nqn::Nqn;
 
 impl Controller {
     pub(super) fn discovery_log(&self, environment: &dyn Environment) -> Vec<u8> {
@@ -24,9 +26,21 @@ impl Controller {
         page.extend_from_slice(&generation.to_le_bytes());
         page.extend_from_slice(&count.to_le_bytes());
         page.resize(HEADER_BYTES, 0);
-        for entry in entries {
+        for mut entry in entries {
+            entry.tls = self.tls_use(&entry, host);
             page.extend_from_slice(&entry.encode(self.subsystem.limits.queue_entries_max));
         }
         page
+    }
+
+    /// What a port with TLS means for this host at a subsystem.
+    fn tls_use(&self, entry: &DiscoveryEntry, host: &Nqn) -> TlsUse {
+        let here = self.subsystem.other(&entry.subsystem);
+        let here = here.map_or(TlsUse::None, |subsystem| subsystem.tls_use(host));
+        match entry.tls {
+            TlsUse::None => TlsUse::None,
+            TlsUse::Permitted => here,
+            TlsUse::Required => TlsUse::Required,
+        }
     }
 }

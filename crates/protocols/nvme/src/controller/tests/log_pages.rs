@@ -208,6 +208,7 @@ fn entry(subsystem: &Nqn, kind: SubsystemType, address: &str) -> DiscoveryEntry 
         kind,
         address: address.parse().unwrap(),
         port_id: 7,
+        tls: TlsUse::Permitted,
     }
 }
 

@@ -10,6 +10,7 @@ mod keep_alive;
 mod log_pages;
 mod properties;
 mod random;
+mod secure;
 
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +24,7 @@ use crate::host::commands::{
     self, ANY_CONTROLLER, Command, Connect, Property, Transfer, property_get, property_set,
 };
 use crate::nqn::{DISCOVERY_NQN, Nqn};
+use crate::psk::Identity;
 use crate::sgl::SglDescriptor;
 
 const ADMIN_QUEUE: QueueHandle = QueueHandle(1000);
@@ -44,6 +46,8 @@ struct Driver {
     statistics: Statistics,
     health: Health,
     uptime_ms: u64,
+    tls_identity: Option<Identity>,
+    requires_tls: bool,
 }
 
 impl Environment for Driver {
@@ -69,6 +73,14 @@ impl Environment for Driver {
 
     fn uptime_ms(&self) -> u64 {
         self.uptime_ms
+    }
+
+    fn tls_identity(&self) -> Option<&Identity> {
+        self.tls_identity.as_ref()
+    }
+
+    fn requires_tls(&self) -> bool {
+        self.requires_tls
     }
 }
 
@@ -140,6 +152,7 @@ fn scene_with(limits: ControllerLimits) -> Scene {
             hosts: vec![nqn("guest").into()],
             namespaces: vec![grant(3, true)],
             credentials: None,
+            tls: None,
         }],
         default_namespaces: Some(vec![grant(1, false), grant(3, false)]),
     };
@@ -148,6 +161,7 @@ fn scene_with(limits: ControllerLimits) -> Scene {
             hosts: vec![nqn("owner").into()],
             namespaces: vec![grant(1, false)],
             credentials: None,
+            tls: None,
         }],
         default_namespaces: None,
     };
