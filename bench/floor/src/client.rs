@@ -113,7 +113,7 @@ fn connect(address: SocketAddr, shape: Shape, run: &Run) -> Result<FloorQueue> {
     let depth = run.jobs[0].depth;
     let machine = FloorMachine::new(shape, depth);
     let (transmit, paths) = (Transmit::new(), &run.options.paths);
-    let queue = Queue::start(stream.into(), machine, transmit, &[], paths)?;
+    let queue = Queue::start(stream, machine, transmit, &[], paths)?;
     Ok(FloorQueue(queue))
 }
 

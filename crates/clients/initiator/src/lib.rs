@@ -7,6 +7,7 @@
 pub mod attach;
 mod attach_path;
 mod attachment;
+pub mod channel;
 mod connect;
 mod digest;
 pub mod error;

@@ -7,6 +7,7 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::negotiation::Preferences;
 use longshore_iscsi::pdu::Isid;
 use longshore_nvme::nqn::Nqn;
+use longshore_nvme::psk::{ConfiguredKey, Derivation, Version};
 use zeroize::Zeroizing;
 
 pub use crate::digest::DigestWish;
@@ -163,6 +164,31 @@ pub struct NvmeOptions {
     pub secret: Option<longshore_nvme::auth::Secret>,
     /// What the controller has to prove itself with.
     pub controller_secret: Option<longshore_nvme::auth::Secret>,
+    /// With what connections go over TLS; `None`: they do not.
+    pub tls: Option<TlsOptions>,
+}
+
+/// A key that this host and the server share, and the forms it takes.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// As the server has it.
+    pub key: ConfiguredKey,
+    /// Of the identity by which the server finds the key.
+    pub version: Version,
+    /// How the keys of TLS come from it. Some servers know [`Derivation::Compat`] alone.
+    pub derivation: Derivation,
+}
+
+impl TlsOptions {
+    /// Of most servers.
+    #[must_use]
+    pub const fn new(key: ConfiguredKey) -> Self {
+        Self {
+            key,
+            version: Version::V1,
+            derivation: Derivation::Standard,
+        }
+    }
 }
 
 impl Default for NvmeOptions {
@@ -174,6 +200,7 @@ impl Default for NvmeOptions {
             flow_control: true,
             secret: None,
             controller_secret: None,
+            tls: None,
         }
     }
 }

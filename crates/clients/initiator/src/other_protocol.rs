@@ -172,5 +172,5 @@ fn answers_iscsi(portal: &HostPort, options: &Options, limit: Duration) -> bool 
 }
 
 fn answers_nvme(portal: &HostPort, limit: Duration) -> bool {
-    connect(portal, limit).is_ok_and(|(stream, _)| nvme::greet(stream, limit))
+    connect(portal, limit).is_ok_and(|(stream, _)| nvme::greet(stream.into(), limit))
 }

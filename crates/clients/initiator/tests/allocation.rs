@@ -147,7 +147,7 @@ impl Scene {
             ..TransferPaths::default()
         };
         let machine = InOrder::default();
-        let queue = Queue::start(client.into(), machine, Transmit::new(), &[], &paths)?;
+        let queue = Queue::start(client, machine, Transmit::new(), &[], &paths)?;
         Ok(Self {
             queue,
             peer,

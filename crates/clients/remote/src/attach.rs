@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use longshore_initiator::info::{Identifier, VolumeInfo};
-use longshore_initiator::options::{Options, QueueMaps};
+use longshore_initiator::options::{Options, QueueMaps, TlsOptions};
 use longshore_initiator::url::Url;
 use longshore_initiator::volume::RemoteVolume;
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_nvme::auth::Secret as DhchapSecret;
+use longshore_nvme::psk::ConfiguredKey;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{OpenError, Outline, VolumeSpec, identify, physical_block_size};
 use zeroize::Zeroizing;
@@ -147,6 +148,15 @@ fn options(spec: &VolumeSpec, given: &RemoteSpec, url: &Url) -> Result<Options, 
             "dhchap-ctrl-secret-file needs dhchap-secret-file: the host authenticates first",
         );
     }
+    if spec.backend == ISCSI && given.tls_key_file.is_some() {
+        return wrong("tls-key-file is for nvme-tcp; iSCSI has no TLS");
+    }
+    options.nvme.tls = tls_options(spec, given)?;
+    if options.nvme.tls.is_none()
+        && (given.tls_identity.is_some() || given.tls_derivation.is_some())
+    {
+        return wrong("tls-identity and tls-derivation need tls-key-file");
+    }
     if options.chap.is_some() {
         options.mutual_chap = account_of(
             &variable,
@@ -240,6 +250,24 @@ fn dhchap_secret(
         source,
     })?;
     Ok(Some(secret))
+}
+
+/// With what connections go over TLS, if there is a file for it.
+fn tls_options(spec: &VolumeSpec, given: &RemoteSpec) -> Result<Option<TlsOptions>, RemoteError> {
+    let Some(path) = &given.tls_key_file else {
+        return Ok(None);
+    };
+    let text = read_secret_text(spec, path)?;
+    let text = std::str::from_utf8(&text).unwrap_or_default();
+    let key = ConfiguredKey::parse(text.trim()).map_err(|source| RemoteError::TlsKey {
+        name: spec.name.clone(),
+        path: path.to_owned(),
+        source,
+    })?;
+    let mut tls = TlsOptions::new(key);
+    tls.version = given.tls_identity.unwrap_or(tls.version);
+    tls.derivation = given.tls_derivation.unwrap_or(tls.derivation);
+    Ok(Some(tls))
 }
 
 fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, RemoteError> {

@@ -56,6 +56,14 @@ pub enum RemoteError {
         path: PathBuf,
         source: longshore_nvme::auth::SecretError,
     },
+    /// Not a key for TLS.
+    #[error("volume {name}: the key in {}: {source}; make one with: longshore key generate --kind tls", path.display())]
+    TlsKey {
+        /// Name of the volume.
+        name: String,
+        path: PathBuf,
+        source: longshore_nvme::psk::ConfiguredKeyError,
+    },
     /// Secrets of another protocol, or half of them.
     #[error("volume {name}: {reason}")]
     DhchapOptions {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore_initiator::url::Url;
 use longshore_iscsi::name::IscsiName;
 use longshore_nvme::nqn::Nqn;
+use longshore_nvme::psk::{Derivation, Version};
 use longshore_volume::open::BackendOptions;
 
 /// The options of `iscsi` and `nvme-tcp`. Everything but the URL can be left out.
@@ -18,6 +19,12 @@ pub struct RemoteSpec {
     pub dhchap_secret_file: Option<PathBuf>,
     /// A file with the secret that the controller proves itself with.
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// A file with the key by which connections go over TLS.
+    pub tls_key_file: Option<PathBuf>,
+    /// Version of the identity by which the server finds that key.
+    pub tls_identity: Option<Version>,
+    /// How TLS derives its keys from that key.
+    pub tls_derivation: Option<Derivation>,
     /// The name to log in with over iSCSI; otherwise one of this machine and user.
     pub initiator_name: Option<IscsiName>,
     /// The name to connect with over NVMe/TCP; otherwise one of this machine and user.
@@ -39,6 +46,9 @@ impl BackendOptions for RemoteSpec {
             secret_file,
             dhchap_secret_file,
             dhchap_ctrl_secret_file,
+            tls_key_file,
+            tls_identity,
+            tls_derivation,
             initiator_name,
             host_nqn,
             block_size: _,
@@ -51,6 +61,9 @@ impl BackendOptions for RemoteSpec {
             (secret_file.is_some(), "secret-file"),
             (dhchap_secret_file.is_some(), "dhchap-secret-file"),
             (dhchap_ctrl_secret_file.is_some(), "dhchap-ctrl-secret-file"),
+            (tls_key_file.is_some(), "tls-key-file"),
+            (tls_identity.is_some(), "tls-identity"),
+            (tls_derivation.is_some(), "tls-derivation"),
             (initiator_name.is_some(), "initiator-name"),
             (host_nqn.is_some(), "host-nqn"),
             (queues.is_some(), "queues"),

@@ -191,7 +191,7 @@ pub struct Serve {
     ///
     /// Keys of a volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
     /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,
-    /// host-nqn=NQN, dhchap-secret-file=PATH and dhchap-ctrl-secret-file=PATH (DH-HMAC-CHAP), queues=N (connections),
+    /// host-nqn=NQN, dhchap-secret-file=PATH and dhchap-ctrl-secret-file=PATH (DH-HMAC-CHAP), tls-key-file=PATH, queues=N (connections),
     /// depth=N (commands on each connection), give-up=TIME (time limit of operations while the server cannot be
     /// reached).
     #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...", value_parser = VolumeParser)]

@@ -9,13 +9,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use longshore_daemon::config::size::Span;
-use longshore_initiator::options::{DigestWish, Options};
+use longshore_initiator::options::{DigestWish, Options, TlsOptions};
 use longshore_initiator::url::Url;
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_iscsi::name::{IscsiName, NameError};
 use longshore_nvme::auth::Secret as DhchapSecret;
 use longshore_nvme::nqn::{Nqn, NqnError};
+use longshore_nvme::psk::{ConfiguredKey, ConfiguredKeyError, Derivation, Version};
 use uuid::Uuid;
+
+use crate::key;
 
 /// Options of every verb that connects to a server.
 #[derive(Clone, Debug, Default, Args)]
@@ -60,6 +63,18 @@ pub struct ConnectionArguments {
     /// File with the secret that the NVMe controller must prove that it knows
     #[arg(long, value_name = "FILE", requires = "dhchap_secret_file")]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
+
+    /// File with the key by which NVMe/TCP goes over TLS, as longshore key generate --kind tls writes it
+    #[arg(long, value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+
+    /// Version of the identity by which the server finds that key [default: 1]
+    #[arg(long, value_name = "0|1", requires = "tls_key_file", value_parser = key::version)]
+    pub tls_identity: Option<Version>,
+
+    /// How TLS derives its keys from that key; libnvme up to 1.15 knows compat alone [default: standard]
+    #[arg(long, value_name = "standard|compat", requires = "tls_key_file", value_parser = key::derivation)]
+    pub tls_derivation: Option<Derivation>,
 
     /// Header digest [default: none]
     #[arg(long, value_name = "none|crc32c")]
@@ -127,6 +142,12 @@ pub enum ConnectionError {
     DhchapSecret {
         path: PathBuf,
         source: longshore_nvme::auth::SecretError,
+    },
+    /// Not a key for TLS.
+    #[error("the key in {}: {source}; make one with: longshore key generate --kind tls", path.display())]
+    TlsKey {
+        path: PathBuf,
+        source: ConfiguredKeyError,
     },
     /// The target has to prove itself to somebody.
     #[error("mutual CHAP (--target-user) needs a user for this side too; add --chap-user")]
@@ -205,6 +226,12 @@ impl ConnectionArguments {
         }
         options.nvme.secret = dhchap_secret(self.dhchap_secret_file.as_deref())?;
         options.nvme.controller_secret = dhchap_secret(self.dhchap_ctrl_secret_file.as_deref())?;
+        if let Some(path) = &self.tls_key_file {
+            let mut tls = TlsOptions::new(tls_key(path)?);
+            tls.version = self.tls_identity.unwrap_or(tls.version);
+            tls.derivation = self.tls_derivation.unwrap_or(tls.derivation);
+            options.nvme.tls = Some(tls);
+        }
         if let Some(digest) = self.header_digest {
             options.header_digest = digest.into();
         }
@@ -301,6 +328,14 @@ fn dhchap_secret(path: Option<&Path>) -> Result<Option<DhchapSecret>, Connection
             source,
         })?;
     Ok(Some(secret))
+}
+
+fn tls_key(path: &Path) -> Result<ConfiguredKey, ConnectionError> {
+    let text = read_secret(path)?;
+    ConfiguredKey::parse(text.trim()).map_err(|source| ConnectionError::TlsKey {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Reads a secret file; the line end that editors leave behind is not part of the secret.

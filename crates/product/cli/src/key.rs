@@ -125,17 +125,13 @@ fn nqn(text: &str) -> Result<Nqn, NqnError> {
     Nqn::new(text)
 }
 
-fn version(text: &str) -> Result<Version, String> {
-    match text {
-        "0" => Ok(Version::V0),
-        "1" => Ok(Version::V1),
-        _ => Err("versions are 0 and 1".to_owned()),
-    }
+pub fn version(text: &str) -> Result<Version, String> {
+    let number = text.parse().ok().and_then(Version::from_number);
+    number.ok_or_else(|| "versions are 0 and 1".to_owned())
 }
 
-fn derivation(text: &str) -> Result<Derivation, String> {
-    let found = Derivation::ALL.into_iter().find(|it| it.name() == text);
-    found.ok_or_else(|| "derivations are standard and compat".to_owned())
+pub fn derivation(text: &str) -> Result<Derivation, String> {
+    Derivation::from_name(text).ok_or_else(|| "derivations are standard and compat".to_owned())
 }
 
 pub fn run(arguments: &KeyArguments) -> ExitCode {

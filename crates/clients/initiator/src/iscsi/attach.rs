@@ -72,7 +72,7 @@ fn queue(
 ) -> Result<AnyQueue, Error> {
     let (stream, connection, transmit) = session.into_parts();
     let machine = Machine::new(connection, wire_lun(url.lun), dialect);
-    let queue = Queue::start(stream.into(), machine, transmit, &[], &options.paths);
+    let queue = Queue::start(stream, machine, transmit, &[], &options.paths);
     queue.map(AnyQueue::Iscsi).map_err(|source| Error::System {
         what: "set the options of a socket",
         source: source.into(),

@@ -26,6 +26,7 @@ use super::identity::HostIdentity;
 use super::link::{Answer, Deadline, Link, LinkError};
 use super::log_page::{ANA_GROUPS_ONLY, HEALTH_BYTES, Health, ana_log_bytes, ana_state, lid};
 use super::refusal;
+use super::secure::Ends;
 use crate::error::{Error, Failure};
 use crate::info::AccessState;
 use crate::options::Options;
@@ -155,10 +156,16 @@ impl Admin {
             commands: ADMIN_ENTRIES - 1,
             ..ConnectionConfig::default()
         };
-        let link = Link::open(stream, config, deadline)
+        let identity = HostIdentity::choose(options.host_nqn.as_ref(), options.host_id);
+        let ends = Ends {
+            portal,
+            host: &identity.nqn,
+            subsystem,
+        };
+        let channel = ends.channel(stream, options, deadline)?;
+        let link = Link::open(channel, config, deadline)
             .map_err(|error| link_error(portal, "initialization", error))?;
         require_digests(portal, options, link.connection().digests())?;
-        let identity = HostIdentity::choose(options.host_nqn.as_ref(), options.host_id);
         let mut admin = Self {
             link,
             portal: portal.clone(),
@@ -611,7 +618,13 @@ impl Admin {
             ..ConnectionConfig::default()
         };
         let step = "Connect of an I/O queue";
-        let mut link = Link::open(stream, config, deadline)
+        let ends = Ends {
+            portal,
+            host: &self.identity.nqn,
+            subsystem: &self.subsystem,
+        };
+        let channel = ends.channel(stream, options, deadline)?;
+        let mut link = Link::open(channel, config, deadline)
             .map_err(|error| link_error(portal, "initialization of an I/O queue", error))?;
         require_digests(portal, options, link.connection().digests())?;
         let answer = link

@@ -43,9 +43,9 @@ pub fn attach_path(url: &NvmeUrl, portal: usize, options: &Options) -> Result<At
     for queue_id in (1..).take(plan.maps.total()) {
         let (link, settled) = plan.connect(&mut admin, queue_id)?;
         io.get_or_insert(settled);
-        let (stream, connection, transmit) = link.into_parts();
+        let (channel, connection, transmit) = link.into_parts();
         let machine = Machine::new(connection, plan.entries - 1, limits.clone());
-        let queue = Queue::start(stream.into(), machine, transmit, &[], &options.paths);
+        let queue = Queue::start(channel, machine, transmit, &[], &options.paths);
         queues.push(AnyQueue::NvmeTcp(queue.map_err(|source| {
             Error::System {
                 what: "set the options of a socket",

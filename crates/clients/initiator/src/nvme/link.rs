@@ -6,8 +6,7 @@
 //! The end of the connection is a state: the call that meets it returns the reason, and so does every
 //! later call. Nothing is sent or received any more, whatever the order of calls.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +18,8 @@ use longshore_nvme::pdu::FatalError;
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::channel::Channel;
 
 /// What is received at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -92,7 +93,7 @@ struct Pending {
 /// One connection. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: TcpStream,
+    channel: Channel,
     connection: Connection,
     transmit: Transmit,
     /// Indexed by the slot of the queue, which is the CID.
@@ -107,19 +108,18 @@ pub(crate) struct Link {
 impl Link {
     /// Initializes a connection over a socket that is connected: ICReq and ICResp.
     pub(crate) fn open(
-        stream: TcpStream,
+        channel: Channel,
         config: ConnectionConfig,
         deadline: Deadline,
     ) -> Result<Self, LinkError> {
-        stream
-            .set_nonblocking(true)
-            .map_err(LinkError::io("set a socket to not block"))?;
+        rustix::io::ioctl_fionbio(&channel, true)
+            .map_err(|error| LinkError::io("set a socket to not block")(error.into()))?;
         let mut transmit = Transmit::new();
         let connection = Connection::new(config, &mut transmit);
         let mut pending = Vec::new();
         pending.resize_with(usize::from(config.commands), Pending::default);
         let mut link = Self {
-            stream,
+            channel,
             connection,
             transmit,
             pending,
@@ -144,13 +144,13 @@ impl Link {
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.channel.as_fd()
     }
 
-    /// Socket, machine and unsent bytes, for a driver of another kind. No command is under way.
-    pub(crate) fn into_parts(self) -> (TcpStream, Connection, Transmit) {
+    /// Channel, machine and unsent bytes, for a driver of another kind. No command is under way.
+    pub(crate) fn into_parts(self) -> (Channel, Connection, Transmit) {
         debug_assert!(self.connection.under_way().next().is_none());
-        (self.stream, self.connection, self.transmit)
+        (self.channel, self.connection, self.transmit)
     }
 
     /// Queues a command; it leaves with the next [`Self::pump`] or [`Self::run`].
@@ -262,13 +262,16 @@ impl Link {
         let Some(left) = deadline.left() else {
             return Err(LinkError::TimedOut(deadline.limit));
         };
+        if self.channel.has_more() {
+            return self.serve();
+        }
         let mut interest = PollFlags::IN;
         interest.set(PollFlags::OUT, self.has_unsent());
         let limit = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         };
-        let mut sockets = [PollFd::new(&self.stream, interest)];
+        let mut sockets = [PollFd::new(&self.channel, interest)];
         match poll(&mut sockets, Some(&limit)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => self.serve(),
             Err(error) => Err(LinkError::io("poll")(error.into())),
@@ -276,10 +279,9 @@ impl Link {
     }
 
     fn send(&mut self) -> Result<(), LinkError> {
-        use std::io::Write;
         while let Some((start, length)) = self.unsent() {
             let bytes = &self.transmit.arena()[start..start + length];
-            match self.stream.write(bytes) {
+            match self.channel.send(&[IoSlice::new(bytes)], false) {
                 Ok(sent) => self.transmit.advance(sent, &mut Vec::new()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -305,9 +307,8 @@ impl Link {
 
     /// Takes in what has arrived; whether there may be more.
     fn receive(&mut self) -> Result<bool, LinkError> {
-        use std::io::Read;
         let mut received = std::mem::take(&mut self.received);
-        let outcome = match self.stream.read(&mut received) {
+        let outcome = match self.channel.receive(&mut [IoSliceMut::new(&mut received)]) {
             Ok(0) => Err(LinkError::Closed),
             Ok(length) => self.handle(&received[..length]).map(|()| true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -358,11 +359,10 @@ impl Link {
 
     /// Tells the controller what is queued to be told, as far as that goes at once.
     fn closed(&mut self, reason: CloseReason) -> LinkError {
-        use std::io::Write;
         if let Some((start, length)) = self.unsent() {
             let bytes = &self.transmit.arena()[start..start + length];
             // The connection ends either way.
-            let _ = self.stream.write(bytes);
+            let _ = self.channel.send(&[IoSlice::new(bytes)], false);
         }
         match reason {
             CloseReason::Terminated(error) => LinkError::Terminated(error),
@@ -373,9 +373,9 @@ impl Link {
 }
 
 /// Whether a controller answers an ICReq with an ICResp in time.
-pub(crate) fn greet(stream: TcpStream, limit: Duration) -> bool {
+pub(crate) fn greet(channel: Channel, limit: Duration) -> bool {
     let config = ConnectionConfig::default();
-    Link::open(stream, config, Deadline::after(limit)).is_ok()
+    Link::open(channel, config, Deadline::after(limit)).is_ok()
 }
 
 /// Until when something has to be done, and how long that was from the start, for messages.

@@ -38,6 +38,7 @@ mod page;
 mod plan;
 mod refusal;
 mod reservation_report;
+mod secure;
 
 pub use admin::{Admin, Capabilities};
 pub use attach::attach_path;

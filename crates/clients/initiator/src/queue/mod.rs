@@ -37,11 +37,12 @@
 //! back what had no answer, with a note of whether the peer can have seen it.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use longshore_reactor::socket;
 use longshore_wire::transmit::{PayloadId, Transmit, WriteData};
 
+use crate::channel::Channel;
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
 use crate::operation::{Data, Operation, OperationKind};
@@ -84,7 +85,7 @@ pub struct Rejected {
 
 /// One connection. See the module documentation.
 pub struct Queue<M> {
-    socket: OwnedFd,
+    channel: Channel,
     machine: M,
     transmit: Transmit,
     table: Table,
@@ -115,7 +116,7 @@ impl<M: Machine> Queue<M> {
     /// # Errors
     /// The socket does not take an option that was asked for.
     pub fn start(
-        socket: OwnedFd,
+        channel: impl Into<Channel>,
         machine: M,
         mut transmit: Transmit,
         received: &[u8],
@@ -124,22 +125,24 @@ impl<M: Machine> Queue<M> {
         if paths.send == SendPath::Copy {
             transmit.keep(COPIED_KEPT);
         }
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        socket::set_nodelay(&socket, true)?;
-        socket::set_buffer_sizes(&socket, paths.socket_send_bytes, paths.socket_receive_bytes)?;
+        let channel = channel.into();
+        let socket = channel.as_fd();
+        rustix::io::ioctl_fionbio(socket, true)?;
+        socket::set_nodelay(socket, true)?;
+        socket::set_buffer_sizes(socket, paths.socket_send_bytes, paths.socket_receive_bytes)?;
         if let Some(microseconds) = paths.busy_poll_us {
-            let result = socket::set_busy_poll(&socket, microseconds, paths.prefer_busy_poll);
+            let result = socket::set_busy_poll(socket, microseconds, paths.prefer_busy_poll);
             unless_forbidden("busy polling by the kernel (SO_BUSY_POLL)", result)?;
         }
         if let Some(priority) = paths.socket_priority {
-            let result = socket::set_priority(&socket, priority);
+            let result = socket::set_priority(socket, priority);
             unless_forbidden("this priority of a socket (SO_PRIORITY)", result)?;
         }
         let block_size = machine.block_size();
         Ok(Self {
-            zero_copy: ZeroCopy::start(&socket, paths)?,
+            zero_copy: ZeroCopy::start(&channel, paths)?,
             table: Table::new(machine.slots()),
-            socket,
+            channel,
             machine,
             transmit,
             sent: 0,
@@ -240,7 +243,7 @@ impl<M: Machine> Queue<M> {
     /// error condition (POLLERR) counts as readable: the kernel tells of zero-copy sends that way.
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.as_fd()
     }
 
     /// Asks the peer whether it is there; [`pongs`](Self::pongs) counts the answers. Returns whether the protocol can do
@@ -324,11 +327,11 @@ impl<M> Queue<M> {
         self.released.clear();
         if !is_quiet || self.table.pinned() > 0 {
             // An error means that the connection is reset already.
-            let _ = socket::reset_on_close(&self.socket);
+            let _ = socket::reset_on_close(&self.channel);
         }
         if self.table.pinned() > 0 {
             self.zero_copy
-                .disconnect(&self.socket, &mut self.table, goes_on);
+                .disconnect(self.channel.as_fd(), &mut self.table, goes_on);
         }
     }
 }
@@ -344,7 +347,7 @@ impl<M> Drop for Queue<M> {
 impl<M> fmt::Debug for Queue<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
-            .field("socket", &self.socket)
+            .field("channel", &self.channel)
             .field("in_flight", &self.table.in_flight())
             .field("unsent", &self.transmit.pending_bytes())
             .field("lost", &self.lost)

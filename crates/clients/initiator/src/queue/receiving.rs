@@ -1,8 +1,8 @@
 //! From the socket to completions.
 
 use std::io::{ErrorKind, IoSliceMut};
+use std::os::fd::AsFd;
 
-use longshore_reactor::socket;
 use rustix::io::Errno;
 
 use super::{Machine, MachineEvent, Queue, write_data};
@@ -108,14 +108,10 @@ impl<M: Machine> Queue<M> {
                 tail
             };
             let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(&mut buffer[..tail])];
-            (
-                socket::receive(&self.socket, &mut buffers),
-                wanted,
-                wanted + tail,
-            )
+            (self.channel.receive(&mut buffers), wanted, wanted + tail)
         } else {
             let mut buffers = [IoSliceMut::new(&mut buffer[..tail])];
-            (socket::receive(&self.socket, &mut buffers), 0, tail)
+            (self.channel.receive(&mut buffers), 0, tail)
         };
         let bytes = match received {
             Ok(0) => return Err(Lost::HungUp),
@@ -131,7 +127,7 @@ impl<M: Machine> Queue<M> {
         self.take_in(&buffer[..bytes - direct], completions)?;
         Ok(Received {
             bytes,
-            more: bytes == room,
+            more: bytes == room || self.channel.has_more(),
         })
     }
 
@@ -247,9 +243,11 @@ impl<M: Machine> Queue<M> {
             return;
         }
         let table = &mut self.table;
-        let copied = self.zero_copy.take_notifications(&self.socket, |number| {
-            table.unpin(number, completions);
-        });
+        let copied = self
+            .zero_copy
+            .take_notifications(self.channel.as_fd(), |number| {
+                table.unpin(number, completions);
+            });
         self.counters.zero_copy_copied += copied;
     }
 }

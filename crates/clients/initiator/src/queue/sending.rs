@@ -1,8 +1,8 @@
 //! From the transmit queue to the socket.
 
 use std::io::{ErrorKind, IoSlice};
+use std::os::fd::AsFd;
 
-use longshore_reactor::socket;
 use longshore_wire::transmit::{PayloadId, Segment};
 
 use super::{Machine, Queue};
@@ -140,7 +140,7 @@ impl<M: Machine> Queue<M> {
             }
         }
         self.counters.send_calls += 1;
-        let sent = socket::send(&self.socket, &slices[..count], more)?;
+        let sent = self.channel.send(&slices[..count], more)?;
         if sent < total {
             return Ok(Step::Part(sent));
         }
@@ -158,7 +158,9 @@ impl<M: Machine> Queue<M> {
     ) -> std::io::Result<Step> {
         let bytes = &self.table.entry(number).data.bytes()[start..start + length];
         self.counters.send_calls += 1;
-        let sent = self.zero_copy.send(&self.socket, bytes, more, number);
+        let sent = self
+            .zero_copy
+            .send(self.channel.as_fd(), bytes, more, number);
         match sent {
             Ok(sent) => {
                 self.table.pin(number);
@@ -174,7 +176,7 @@ impl<M: Machine> Queue<M> {
             Err(error) if is_limit(&error) => {
                 self.counters.zero_copy_refused += 1;
                 self.counters.send_calls += 1;
-                let sent = socket::send(&self.socket, &[IoSlice::new(bytes)], more)?;
+                let sent = self.channel.send(&[IoSlice::new(bytes)], more)?;
                 Ok(if sent < length {
                     Step::Part(sent)
                 } else {

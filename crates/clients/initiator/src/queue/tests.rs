@@ -178,7 +178,7 @@ fn all_commands_of_a_batch_are_one_send_and_all_answers_one_receive() {
         }
     }
     peer.stream.write_all(&answers).unwrap();
-    let arrived = || rustix::io::ioctl_fionread(&queue.socket).unwrap();
+    let arrived = || rustix::io::ioctl_fionread(&queue.socket()).unwrap();
     let end = Instant::now() + Duration::from_secs(20);
     while arrived() < answers.len() as u64 {
         assert!(Instant::now() < end, "{} bytes have arrived", arrived());
@@ -700,9 +700,9 @@ fn memory_that_the_kernel_lets_go_of_late_is_free_then() {
         queue.receive(&mut Vec::new()).unwrap();
         queue.send().unwrap();
     }
-    let socket = queue.socket.try_clone().unwrap();
+    let socket = queue.socket().try_clone_to_owned().unwrap();
     let (memory, sends) = queue.table.take_pinned().unwrap();
-    queue.zero_copy.leave_behind(&socket, memory, sends);
+    queue.zero_copy.leave_behind(socket.as_fd(), memory, sends);
     assert_eq!(queue.table.pinned(), 0);
     let end = Instant::now() + Duration::from_secs(20);
     drop((queue, peer));

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use longshore_reactor::{socket, zero_copy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::table::Table;
+use crate::channel::Channel;
 use crate::operation::Data;
 use crate::options::{SendPath, TransferPaths};
 
@@ -60,11 +61,15 @@ struct Pin {
 }
 
 impl ZeroCopy {
-    pub(super) fn start(socket: &OwnedFd, paths: &TransferPaths) -> io::Result<Self> {
+    pub(super) fn start(channel: &Channel, paths: &TransferPaths) -> io::Result<Self> {
         let pins = match paths.send {
             SendPath::Copy | SendPath::Gather => None,
+            SendPath::ZeroCopy if channel.is_encrypted() => {
+                let text = "TLS sends no data by zero copy; choose another way to send";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
             SendPath::ZeroCopy => {
-                zero_copy::enable(socket).map_err(unavailable)?;
+                zero_copy::enable(channel).map_err(unavailable)?;
                 Some(Pins::default())
             }
         };
@@ -88,7 +93,7 @@ impl ZeroCopy {
     /// how many bytes the socket took.
     pub(super) fn send(
         &mut self,
-        socket: &OwnedFd,
+        socket: BorrowedFd<'_>,
         bytes: &[u8],
         more: bool,
         number: u32,
@@ -105,7 +110,7 @@ impl ZeroCopy {
     /// Calls `unpin` for each send whose pages the kernel has let go of. Returns how many of the sends were copied.
     pub(super) fn take_notifications(
         &mut self,
-        socket: &OwnedFd,
+        socket: BorrowedFd<'_>,
         mut unpin: impl FnMut(u32),
     ) -> u64 {
         let Some(pins) = &mut self.pins else {
@@ -137,7 +142,7 @@ impl ZeroCopy {
     /// system has no memory for copies the wait goes on, within bounds; then these operations have failed.
     ///
     /// `goes_on`: the operations are wanted, with their data.
-    pub(super) fn disconnect(&mut self, socket: &OwnedFd, table: &mut Table, goes_on: bool) {
+    pub(super) fn disconnect(&mut self, socket: BorrowedFd<'_>, table: &mut Table, goes_on: bool) {
         // An error means that it is disconnected already.
         let _ = socket::disconnect(socket);
         let mut tries = 0;
@@ -165,7 +170,7 @@ impl ZeroCopy {
     }
 
     /// Has a thread keep memory of so many sends until the kernel lets go of it.
-    pub(super) fn leave_behind(&mut self, socket: &OwnedFd, memory: Vec<Data>, sends: usize) {
+    pub(super) fn leave_behind(&mut self, socket: BorrowedFd<'_>, memory: Vec<Data>, sends: usize) {
         let pins = self.pins.take();
         self.active = false;
         let remains = Remains {
@@ -173,10 +178,10 @@ impl ZeroCopy {
             memory: ManuallyDrop::new(memory),
             sends,
         };
-        let thread = socket.try_clone().and_then(|socket| {
+        let thread = socket.try_clone_to_owned().and_then(|socket| {
             thread::Builder::new()
                 .name("sent-memory".to_owned())
-                .spawn(move || remains.wait(&socket))
+                .spawn(move || remains.wait(socket.as_fd()))
         });
         if let Err(error) = thread {
             tracing::warn!(%error, sends, "cannot wait for memory that was being sent; it is lost");
@@ -184,13 +189,13 @@ impl ZeroCopy {
     }
 }
 
-fn wait_a_little(socket: &OwnedFd) {
+fn wait_a_little(socket: BorrowedFd<'_>) {
     const STEP: Timespec = Timespec {
         tv_sec: 0,
         tv_nsec: 5_000_000,
     };
     // POLLERR comes unasked.
-    let fds = &mut [PollFd::new(socket, PollFlags::empty())];
+    let fds = &mut [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     if poll(fds, Some(&STEP)).is_err() || !fds[0].revents().is_empty() {
         // A hang-up is reported without end; do not spin on it.
         thread::sleep(Duration::from_micros(200));
@@ -206,7 +211,7 @@ struct Remains {
 }
 
 impl Remains {
-    fn wait(mut self, socket: &OwnedFd) {
+    fn wait(mut self, socket: BorrowedFd<'_>) {
         let give_up = Instant::now() + REMAINS_WAIT;
         while self.sends > 0 {
             if Instant::now() >= give_up {

@@ -9,9 +9,11 @@ use super::secret_file::{Found, KeyError, Shown};
 use crate::output::columns;
 
 /// The keys of a rule or volume that name a file, and what proves itself by it.
-const KEYS: [(&str, &str); 2] = [
+const KEYS: [(&str, &str); 4] = [
     ("dhchap-secret-file", "host"),
     ("dhchap-ctrl-secret-file", "controller"),
+    ("tls-key-file", "both, by TLS"),
+    ("tls-key-files", "both, by TLS"),
 ];
 
 /// All secrets of a configuration.
@@ -92,8 +94,7 @@ pub(super) fn list(file: &Path) -> Result<Secrets, KeyError> {
 }
 
 fn rows(table: &toml::Table, of: &str, hosts: &[String], folder: &Path) -> Vec<Row> {
-    let row = |(key, proves)| {
-        let path = table.get(key)?.as_str()?;
+    let row = |proves, path: &str| {
         let file = place(folder, Path::new(path));
         let (found, problem) = match Found::in_file(&file) {
             Ok(found) if found.exposed => {
@@ -103,16 +104,23 @@ fn rows(table: &toml::Table, of: &str, hosts: &[String], folder: &Path) -> Vec<R
             Ok(found) => (Some(found), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        Some(Row {
+        Row {
             of: of.to_owned(),
             hosts: hosts.to_vec(),
             proves,
             file,
             found,
             problem,
-        })
+        }
     };
-    KEYS.into_iter().filter_map(row).collect()
+    let mut rows = Vec::new();
+    for (key, proves) in KEYS {
+        let value = table.get(key);
+        let listed = value.and_then(Value::as_array).into_iter().flatten();
+        let paths = value.into_iter().chain(listed).filter_map(Value::as_str);
+        rows.extend(paths.map(|path| row(proves, path)));
+    }
+    rows
 }
 
 /// Where a secret file is, as the server finds it: a credential of the service manager, or beside the configuration.

@@ -19,6 +19,8 @@ const TEXTS: &[&str] = &[
     "secret-file",
     "dhchap-secret-file",
     "dhchap-ctrl-secret-file",
+    "tls-derivation",
+    "tls-key-file",
     "serial",
     "url",
     "uuid",

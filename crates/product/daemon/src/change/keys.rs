@@ -15,11 +15,12 @@ use crate::config::size::{Size, Span};
 /// What stands for a secret that is there.
 const SET: &str = "set";
 
-const PATHS: [&str; 5] = [
+const PATHS: [&str; 6] = [
     "path",
     "secret-file",
     "dhchap-secret-file",
     "dhchap-ctrl-secret-file",
+    "tls-key-file",
     "tls-key-files",
 ];
 

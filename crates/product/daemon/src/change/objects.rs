@@ -332,6 +332,7 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
             ("secret-file", &remote.secret_file),
             ("dhchap-secret-file", &remote.dhchap_secret_file),
             ("dhchap-ctrl-secret-file", &remote.dhchap_ctrl_secret_file),
+            ("tls-key-file", &remote.tls_key_file),
         ] {
             set(key, path.as_ref().map(|path| path.to_string_lossy().into()));
         }

@@ -19,7 +19,9 @@ use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
-use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
+use super::remote::{
+    Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl, TlsDerivation, TlsIdentity,
+};
 use super::size::{Size, Span};
 use super::slow::{Delay, SlowSettings};
 use super::throttle::{LimitSettings, Rate};
@@ -89,6 +91,9 @@ pub struct VolumeTable {
     secret_file: Option<PathBuf>,
     dhchap_secret_file: Option<PathBuf>,
     dhchap_ctrl_secret_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    tls_identity: Option<TlsIdentity>,
+    tls_derivation: Option<TlsDerivation>,
     initiator_name: Option<InitiatorName>,
     host_nqn: Option<HostNqn>,
     queues: Option<Queues>,
@@ -134,6 +139,9 @@ impl VolumeTable {
                 secret_file: self.secret_file.clone(),
                 dhchap_secret_file: self.dhchap_secret_file.clone(),
                 dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file.clone(),
+                tls_key_file: self.tls_key_file.clone(),
+                tls_identity: self.tls_identity,
+                tls_derivation: self.tls_derivation,
                 initiator_name: self.initiator_name.clone(),
                 host_nqn: self.host_nqn.clone(),
                 queues: self.queues,

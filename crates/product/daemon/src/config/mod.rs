@@ -628,6 +628,7 @@ fn read_volumes(
             &mut remote.secret_file,
             &mut remote.dhchap_secret_file,
             &mut remote.dhchap_ctrl_secret_file,
+            &mut remote.tls_key_file,
         ] {
             *path = path.take().map(|path| secret_file::place(file, &path));
         }

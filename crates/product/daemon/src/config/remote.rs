@@ -6,6 +6,7 @@ use std::str::FromStr;
 use longshore_initiator::url::{Url, UrlError};
 use longshore_iscsi::name::{IscsiName, NameError};
 use longshore_nvme::nqn::{Nqn, NqnError};
+use longshore_nvme::psk::{Derivation, Version};
 use longshore_remote::RemoteSpec;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -28,6 +29,10 @@ pub struct RemoteSettings {
     pub dhchap_secret_file: Option<PathBuf>,
     /// A file with the secret of the controller.
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// A file with the key for TLS.
+    pub tls_key_file: Option<PathBuf>,
+    pub tls_identity: Option<TlsIdentity>,
+    pub tls_derivation: Option<TlsDerivation>,
     /// The name to log in with over iSCSI.
     pub initiator_name: Option<InitiatorName>,
     /// The name to connect with over NVMe/TCP.
@@ -49,6 +54,9 @@ impl RemoteSettings {
             secret_file: self.secret_file,
             dhchap_secret_file: self.dhchap_secret_file,
             dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file,
+            tls_key_file: self.tls_key_file,
+            tls_identity: self.tls_identity.map(|it| it.0),
+            tls_derivation: self.tls_derivation.map(|it| it.0),
             initiator_name: self.initiator_name.map(|name| name.0),
             host_nqn: self.host_nqn.map(|name| name.0),
             block_size,
@@ -87,8 +95,39 @@ pub enum RemoteSettingError {
         /// The most there can be.
         most: u16,
     },
+    #[error("`{0}` is not a version of identities; use 0 or 1")]
+    TlsIdentity(String),
+    #[error("`{0}` is not a derivation; use standard or compat")]
+    TlsDerivation(String),
     #[error(transparent)]
     Span(#[from] SpanError),
+}
+
+/// Of the identity by which the other server finds a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsIdentity(pub Version);
+
+impl FromStr for TlsIdentity {
+    type Err = RemoteSettingError;
+
+    fn from_str(text: &str) -> Result<Self, RemoteSettingError> {
+        let version = text.parse().ok().and_then(Version::from_number);
+        let wrong = || RemoteSettingError::TlsIdentity(text.to_owned());
+        version.map(Self).ok_or_else(wrong)
+    }
+}
+
+/// How keys of TLS come from the configured one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsDerivation(pub Derivation);
+
+impl FromStr for TlsDerivation {
+    type Err = RemoteSettingError;
+
+    fn from_str(text: &str) -> Result<Self, RemoteSettingError> {
+        let wrong = || RemoteSettingError::TlsDerivation(text.to_owned());
+        Derivation::from_name(text).map(Self).ok_or_else(wrong)
+    }
 }
 
 /// The URL of a remote volume.
@@ -169,7 +208,7 @@ fn count(text: &str, what: &'static str, most: u16) -> Result<u16, RemoteSetting
         })
 }
 
-deserialize_from_str!(RemoteUrl, InitiatorName, HostNqn);
+deserialize_from_str!(RemoteUrl, InitiatorName, HostNqn, TlsDerivation);
 
 macro_rules! read_from_number {
     ($($type:ty),+) => {$(
@@ -181,4 +220,4 @@ macro_rules! read_from_number {
         }
     )+};
 }
-read_from_number!(Queues, Depth);
+read_from_number!(Queues, Depth, TlsIdentity);

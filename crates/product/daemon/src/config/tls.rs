@@ -42,15 +42,10 @@ pub(super) fn keys(file: &ConfigFile, table: &HostTable) -> Result<Option<Arc<Tl
     let keys = files.get_ref().iter().map(|path| key(file, path));
     let derivation = match &table.tls_derivation {
         None => Derivation::Standard,
-        Some(name) => {
-            let found = Derivation::ALL
-                .into_iter()
-                .find(|it| it.name() == name.get_ref());
-            found.ok_or_else(|| {
-                let kind = ProblemKind::UnknownDerivation(name.get_ref().clone());
-                file.problem(name.span(), kind)
-            })?
-        }
+        Some(name) => Derivation::from_name(name.get_ref()).ok_or_else(|| {
+            let kind = ProblemKind::UnknownDerivation(name.get_ref().clone());
+            file.problem(name.span(), kind)
+        })?,
     };
     Ok(Some(Arc::new(TlsKeys {
         keys: keys.collect::<Result<_, _>>()?,

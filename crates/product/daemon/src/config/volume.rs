@@ -27,6 +27,9 @@
 //!   secret-file PATH                             iscsi: secret of the URL's user (CHAP)
 //!   dhchap-secret-file PATH                      nvme-tcp: secret of this host (DH-HMAC-CHAP)
 //!   dhchap-ctrl-secret-file PATH                 nvme-tcp: secret that the controller proves itself with
+//!   tls-key-file PATH                            nvme-tcp: key by which connections go over TLS
+//!   tls-identity   0 | 1                         nvme-tcp: version of that key's identity
+//!   tls-derivation standard | compat             nvme-tcp: how TLS derives keys from it
 //!   initiator-name IQN                           iscsi: the name to log in with
 //!   host-nqn    NQN                              nvme-tcp: the name to connect with
 //!   queues      1 to 64                          iscsi, nvme-tcp: connections
@@ -413,7 +416,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 33] = [
+const KEYS: [&str; 36] = [
     "backend",
     "path",
     "size",
@@ -442,6 +445,9 @@ const KEYS: [&str; 33] = [
     "secret-file",
     "dhchap-secret-file",
     "dhchap-ctrl-secret-file",
+    "tls-key-file",
+    "tls-identity",
+    "tls-derivation",
     "initiator-name",
     "host-nqn",
     "queues",
@@ -630,6 +636,15 @@ impl RemoteSettings {
             "dhchap-secret-file" => once(key, &mut self.dhchap_secret_file, PathBuf::from(value)),
             "dhchap-ctrl-secret-file" => {
                 once(key, &mut self.dhchap_ctrl_secret_file, PathBuf::from(value))
+            }
+            "tls-key-file" => once(key, &mut self.tls_key_file, PathBuf::from(value)),
+            "tls-identity" => {
+                let version = value.parse().map_err(refused)?;
+                once(key, &mut self.tls_identity, version)
+            }
+            "tls-derivation" => {
+                let derivation = value.parse().map_err(refused)?;
+                once(key, &mut self.tls_derivation, derivation)
             }
             "initiator-name" => {
                 let name = value.parse().map_err(refused)?;

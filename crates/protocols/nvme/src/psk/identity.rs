@@ -20,6 +20,16 @@ pub enum Version {
     V1,
 }
 
+impl Version {
+    pub const ALL: [Self; 2] = [Self::V0, Self::V1];
+
+    /// By its number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
 /// Where a retained PSK comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {

@@ -26,6 +26,12 @@ impl Derivation {
         }
     }
 
+    /// By its name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
     /// So many bytes, at most one value of the hash.
     ///
     /// # Panics

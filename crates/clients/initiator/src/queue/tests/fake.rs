@@ -251,7 +251,7 @@ impl Peer {
         let (stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let machine = Fake::new(slots);
-        let queue = Queue::start(client.into(), machine, Transmit::new(), &[], paths)?;
+        let queue = Queue::start(client, machine, Transmit::new(), &[], paths)?;
         Ok((queue, Self { stream }))
     }
 

@@ -1,0 +1,165 @@
+//! TLS below a connection of a host, with a key that host and controller share.
+
+use std::net::TcpStream;
+
+use longshore_nvme::nqn::Nqn;
+
+use super::link::Deadline;
+use crate::channel::Channel;
+use crate::error::Error;
+use crate::options::Options;
+use crate::url::HostPort;
+
+/// Who talks to whom; the key is for both.
+#[derive(Clone, Copy)]
+pub(super) struct Ends<'a> {
+    pub(super) portal: &'a HostPort,
+    pub(super) host: &'a Nqn,
+    pub(super) subsystem: &'a Nqn,
+}
+
+impl Ends<'_> {
+    fn failed(&self, reason: String, advice: &'static str) -> Error {
+        Error::Authentication {
+            portal: self.portal.clone(),
+            reason,
+            advice,
+        }
+    }
+
+    /// What the connection is to use: TLS if the options have a key, and otherwise the bare stream.
+    ///
+    /// # Errors
+    /// There is no TLS between the two. The bare stream is never taken in its place.
+    pub(super) fn channel(
+        &self,
+        stream: TcpStream,
+        options: &Options,
+        deadline: Deadline,
+    ) -> Result<Channel, Error> {
+        match &options.nvme.tls {
+            None => Ok(stream.into()),
+            Some(tls) => self.secure(stream, tls, deadline),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Ends<'_> {
+    fn secure(
+        &self,
+        _stream: TcpStream,
+        _tls: &crate::options::TlsOptions,
+        _deadline: Deadline,
+    ) -> Result<Channel, Error> {
+        Err(self.failed(
+            "this program was built without TLS".to_owned(),
+            "use one with the feature tls",
+        ))
+    }
+}
+
+#[cfg(feature = "tls")]
+mod handshake {
+    use std::os::fd::AsFd;
+
+    use longshore_nvme::psk::{Origin, PskHash};
+    use longshore_tls::{Client, Handshake, Psk, Session, Suite, TlsError};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::options::TlsOptions;
+
+    impl Ends<'_> {
+        pub(super) fn secure(
+            &self,
+            stream: TcpStream,
+            tls: &TlsOptions,
+            deadline: Deadline,
+        ) -> Result<Channel, Error> {
+            let system = |what: &'static str| {
+                move |source: std::io::Error| Error::System {
+                    what,
+                    source: source.into(),
+                }
+            };
+            let set_up = |error| system("set up TLS")(std::io::Error::other(error));
+            stream
+                .set_nonblocking(true)
+                .map_err(system("set a socket to not block"))?;
+            let client = Client::new().map_err(set_up)?;
+            let session = client.connect(stream, self.key(tls)?).map_err(set_up)?;
+            self.shake(session, deadline).map(Channel::from)
+        }
+
+        fn key(&self, tls: &TlsOptions) -> Result<Psk, Error> {
+            let retained = tls.key.retained(self.host, tls.derivation);
+            let derived = retained
+                .tls_psk(self.host, self.subsystem, tls.version, Origin::Configured)
+                .map_err(|error| Error::Options(error.to_string()))?;
+            let suite = match derived.identity.hash {
+                PskHash::Sha256 => Suite::Aes128GcmSha256,
+                PskHash::Sha384 => Suite::Aes256GcmSha384,
+            };
+            let identity = derived.identity.to_string();
+            Psk::new(identity.as_bytes(), suite, derived.key())
+                .map_err(|error| Error::Options(error.to_string()))
+        }
+
+        fn shake(
+            &self,
+            mut session: Session<TcpStream>,
+            deadline: Deadline,
+        ) -> Result<Session<TcpStream>, Error> {
+            loop {
+                match session.handshake() {
+                    Ok(Handshake::Done) => return Ok(session),
+                    Ok(Handshake::Waiting) => {}
+                    Err(error) => return Err(self.refused(error)),
+                }
+                let Some(left) = deadline.left() else {
+                    let limit = deadline.limit().as_millis();
+                    return Err(self.failed(
+                        format!("no answer to the TLS handshake within {limit} ms"),
+                        "check that the server speaks TLS on this port",
+                    ));
+                };
+                let mut interest = PollFlags::IN;
+                interest.set(PollFlags::OUT, session.has_unsent());
+                let limit = Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: left.subsec_nanos().into(),
+                };
+                let socket = session.stream().as_fd();
+                match poll(
+                    &mut [PollFd::from_borrowed_fd(socket, interest)],
+                    Some(&limit),
+                ) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => {
+                        return Err(Error::System {
+                            what: "wait for a socket",
+                            source: std::io::Error::from(error).into(),
+                        });
+                    }
+                }
+            }
+        }
+
+        fn refused(&self, error: TlsError) -> Error {
+            let advice = match error {
+                TlsError::Failed(_) => {
+                    "compare the key, the host NQN and the identity (longshore key derive) with the server's"
+                }
+                TlsError::NoPsk => {
+                    "something that does not know the key answers; check the network"
+                }
+                TlsError::Io(_) | TlsError::Closed => {
+                    "check that the server speaks TLS on this port, and see its log"
+                }
+            };
+            self.failed(format!("no TLS: {error}"), advice)
+        }
+    }
+}
