@@ -26,7 +26,7 @@ pub(super) fn ask(portal: &HostPort, options: &Options) -> Result<Vec<Lead>, Err
     let entries = longshore_initiator::nvme::discover(portal, options)?;
     let mut leads: Vec<Lead> = Vec::new();
     for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Nvm) {
-        let lead = Lead::new(entry, portal);
+        let lead = Lead::new(entry, portal, options.nvme.tls.is_some());
         match leads.iter_mut().find(|known| known.is_same(&lead)) {
             Some(known) => known.add(lead),
             None => leads.push(lead),
@@ -36,7 +36,7 @@ pub(super) fn ask(portal: &HostPort, options: &Options) -> Result<Vec<Lead>, Err
 }
 
 impl Lead {
-    fn new(entry: &DiscoveryEntry, asked: &HostPort) -> Self {
+    fn new(entry: &DiscoveryEntry, asked: &HostPort, has_tls_key: bool) -> Self {
         let address = entry
             .portal()
             .map(|portal| reachable(&portal.into(), asked));
@@ -44,7 +44,7 @@ impl Lead {
             Some(address) => address.to_string(),
             None => format!("{}:{}", entry.address, entry.service),
         };
-        let usable = entry.security == "none" || !entry.requires_secure_channel;
+        let usable = has_tls_key || !entry.requires_secure_channel;
         Self {
             name: entry.subsystem.clone(),
             portals: vec![Portal {
@@ -94,7 +94,7 @@ impl Lead {
             return found;
         };
         found.problem = self.addresses.is_empty().then(|| {
-            "cannot be reached over TCP without TLS, the only transport supported here".to_owned()
+            "not reachable here: it is not on TCP, or requires TLS; give its key with --tls-key-file".to_owned()
         });
         for address in &self.addresses {
             match namespaces(address, nqn, options) {

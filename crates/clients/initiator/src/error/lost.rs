@@ -35,6 +35,10 @@ impl Lost {
         match error.raw_os_error() {
             Some(number) => Self::Socket(number),
             None if error.kind() == io::ErrorKind::UnexpectedEof => Self::HungUp,
+            // A record of TLS that nobody can have sent who has the key.
+            None if error.kind() == io::ErrorKind::InvalidData => {
+                Self::Closed(CloseCause::Protocol(error.to_string()))
+            }
             None => Self::Socket(rustix::io::Errno::IO.raw_os_error()),
         }
     }
