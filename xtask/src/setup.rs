@@ -49,6 +49,12 @@ const PACKAGES: &[Package] = &[
     program("dmsetup", "dmsetup"),
     program("fio", "fio"),
     program("binutils", "strip"),
+    program("openssl", "openssl"),
+    program("pkg-config", "pkg-config"),
+    Package {
+        name: "libssl-dev",
+        shown_by: ShownBy::File("/usr/include/openssl/ssl.h"),
+    },
     program("crun", "crun"),
     program("mmdebstrap", "mmdebstrap"),
     program("musl-tools", "musl-gcc"),

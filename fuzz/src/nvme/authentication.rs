@@ -32,6 +32,12 @@ pub(crate) fn nvme_authentication(bytes: &[u8]) {
     {
         assert_eq!(key.to_text().as_str(), text);
     }
+    if let Some(offers) = longshore_tls::hello::offers(bytes) {
+        // Each stands in the bytes, with a length and an age, and none is longer than what the server looks up.
+        let total: usize = offers.iter().map(|offer| offer.identity.len() + 7).sum();
+        assert!(total <= bytes.len() && !offers.is_empty());
+        assert!(offers.len() <= longshore_tls::hello::IDENTITIES_MAX);
+    }
     if let Ok(identity) = Identity::parse(bytes) {
         assert_eq!(identity.to_string().as_bytes(), bytes);
     }

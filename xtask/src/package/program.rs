@@ -70,6 +70,8 @@ fn build_alone(effort: Effort) -> Result<PathBuf> {
         "longshore-cli",
         "--target",
         TARGET,
+        "--features",
+        "tls-vendored",
     ]);
     // A panic aborts, so nothing unwinds, and a backtrace of a program without symbols says nothing.
     cargo.env(

@@ -178,7 +178,7 @@ fn all_commands_of_a_batch_are_one_send_and_all_answers_one_receive() {
         }
     }
     peer.stream.write_all(&answers).unwrap();
-    let arrived = || rustix::io::ioctl_fionread(&queue.socket()).unwrap();
+    let arrived = || rustix::io::ioctl_fionread(queue.socket()).unwrap();
     let end = Instant::now() + Duration::from_secs(20);
     while arrived() < answers.len() as u64 {
         assert!(Instant::now() < end, "{} bytes have arrived", arrived());

@@ -327,7 +327,7 @@ impl Guest {
                 }
                 Ok(Handshake::Done) => {
                     engine.deregister(session.stream().socket.as_fd(), token);
-                    self.give(shared, session);
+                    self.give(shared, *session);
                     Step::Leaves
                 }
                 Err(error) => {
@@ -337,7 +337,7 @@ impl Guest {
                     Step::Leaves
                 }
             },
-            waits => {
+            waits @ (State::Waiting(_) | State::Gone) => {
                 self.state = waits;
                 Step::Stays
             }
@@ -351,12 +351,12 @@ impl Guest {
     }
 
     /// The host has proved to know a key.
-    fn give(&self, shared: &Weak<Shared>, session: Box<Session<Stream>>) {
+    fn give(&self, shared: &Weak<Shared>, session: Session<Stream>) {
         let identity = session.identity().map(Identity::parse);
         // What the keys are looked up by is an identity.
         if let (Some(Ok(identity)), Some(shared)) = (identity, shared.upgrade()) {
             tracing::debug!(peer = %self.peer, %identity, "TLS handshake done");
-            let link = TlsLink::new(*session, identity);
+            let link = TlsLink::new(session, identity);
             shared.give(self.shard, Box::new(link), self.portal);
         }
     }
