@@ -180,7 +180,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Of most servers.
+    /// As most servers take it.
     #[must_use]
     pub const fn new(key: ConfiguredKey) -> Self {
         Self {

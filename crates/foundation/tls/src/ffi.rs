@@ -9,6 +9,7 @@ use openssl::error::ErrorStack;
 use openssl::ssl::{SslContextBuilder, SslRef, SslSession, SslSessionRef, SslStream};
 use openssl_sys::{EVP_MD, SSL, SSL_CIPHER, SSL_CTX, SSL_SESSION};
 
+use crate::held;
 use crate::psk::Psk;
 
 /// The number of the extension `pre_shared_key`.
@@ -42,7 +43,7 @@ unsafe extern "C" {
     fn SSL_key_update(ssl: *mut SSL, kind: c_int) -> c_int;
 }
 
-/// `SSL_KEY_UPDATE_NOT_REQUESTED`
+/// OpenSSL's name is `SSL_KEY_UPDATE_NOT_REQUESTED`.
 const KEY_UPDATE_NOT_REQUESTED: c_int = 0;
 
 /// Has connections of the context read up to `length` bytes at a time.
@@ -119,7 +120,7 @@ fn into_raw(session: SslSession) -> *mut SSL_SESSION {
     raw
 }
 
-/// Has a server's connections of the context take the key that was [chosen](crate::server::chosen) for them.
+/// Has a server's connections of the context take the key that was [given](held::give) to them.
 pub(crate) fn set_find(context: &mut SslContextBuilder) {
     // SAFETY: the context is alive; the callback has the type that OpenSSL declares.
     unsafe { SSL_CTX_set_psk_find_session_callback(context.as_ptr(), Some(find)) }
@@ -143,7 +144,10 @@ unsafe extern "C" fn find(
             slice::from_raw_parts(identity, length),
         )
     };
-    if let Some(found) = crate::server::chosen(ssl, identity).and_then(|psk| session_of(ssl, psk)) {
+    if let Some(found) = held::key_of(ssl)
+        .filter(|psk| psk.identity() == identity)
+        .and_then(|psk| session_of(ssl, psk))
+    {
         // SAFETY: as above; the reference goes to OpenSSL, which frees it.
         unsafe { *session = into_raw(found) };
     }
@@ -169,7 +173,7 @@ unsafe extern "C" fn use_session(
     unsafe {
         (*identity, *length, *session) = (ptr::null(), 0, ptr::null_mut());
     }
-    let Some(psk) = crate::client::offered(ssl) else {
+    let Some(psk) = held::key_of(ssl) else {
         return 1;
     };
     // After a HelloRetryRequest only keys of the chosen hash may be offered.

@@ -10,9 +10,9 @@ pub const IDENTITY_BYTES_MAX: usize = 1024;
 /// A cipher suite (RFC 8446 §B.4). Keys of the other three are not in use with NVMe/TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Suite {
-    /// TLS_AES_128_GCM_SHA256, 1301h.
+    /// TLS_AES_128_GCM_SHA256, which has the number 1301h.
     Aes128GcmSha256,
-    /// TLS_AES_256_GCM_SHA384, 1302h.
+    /// TLS_AES_256_GCM_SHA384, which has the number 1302h.
     Aes256GcmSha384,
 }
 

@@ -1,16 +1,16 @@
 //! The server's role.
 
 use std::io::{Read, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use openssl::ex_data::Index;
 use openssl::ssl::{ClientHelloResponse, Ssl, SslContext, SslRef};
 use zeroize::Zeroizing;
 
+use crate::context::{SetUpError, context};
 use crate::hello::{self, Offer};
 use crate::psk::{Psk, PskStore, Suite};
 use crate::session::{Role, Session};
-use crate::{SetUpError, ffi};
+use crate::{ffi, held};
 
 /// What all connections of a server share.
 pub struct Server {
@@ -27,13 +27,12 @@ impl Server {
     /// # Errors
     /// See [`SetUpError`].
     pub fn new(store: Arc<dyn PskStore>) -> Result<Self, SetUpError> {
-        let index = chosen_index()?;
-        let mut context = crate::context()?;
+        let mut context = context()?;
         context.set_client_hello_callback(move |ssl, _| {
             if let Some((psk, suite)) = choose(ssl, &*store)? {
                 // OpenSSL chooses a suite before it looks at keys, and a key goes with one suite.
                 ssl.set_ciphersuites(suite.name())?;
-                ssl.set_ex_data(index, psk);
+                held::give(ssl, psk)?;
             }
             Ok(ClientHelloResponse::SUCCESS)
         });
@@ -50,25 +49,6 @@ impl Server {
     pub fn accept<S: Read + Write>(&self, stream: S) -> Result<Session<S>, SetUpError> {
         Session::new(Ssl::new(&self.context)?, stream, Role::Server)
     }
-}
-
-fn chosen_index() -> Result<Index<Ssl, Psk>, SetUpError> {
-    static INDEX: OnceLock<Index<Ssl, Psk>> = OnceLock::new();
-    if let Some(index) = INDEX.get() {
-        return Ok(*index);
-    }
-    let index = Ssl::new_ex_index()?;
-    Ok(*INDEX.get_or_init(|| index))
-}
-
-/// The key that the ClientHello has chosen, if it has this identity.
-pub(crate) fn chosen<'a>(ssl: &'a SslRef, identity: &[u8]) -> Option<&'a Psk> {
-    chosen_of(ssl).filter(|psk| psk.identity() == identity)
-}
-
-/// The key that the ClientHello has chosen.
-pub(crate) fn chosen_of(ssl: &SslRef) -> Option<&Psk> {
-    ssl.ex_data(chosen_index().ok()?)
 }
 
 /// The first key on offer that is known, or else one that nobody can know. A client with an identity that is not

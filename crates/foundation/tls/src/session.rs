@@ -6,12 +6,11 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
 use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
 
+use crate::context::SetUpError;
 use crate::psk::{Psk, Suite};
 use crate::wire::Wire;
-use crate::{SetUpError, client, ffi, server};
+use crate::{ffi, held};
 
-/// What one receive takes of a stream: records of 16 KiB and more of the next.
-pub(crate) const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Plaintext of a record (RFC 8446 §5.1).
 const RECORD_BYTES: usize = 16 << 10;
 /// Plaintext that is encrypted before its records are sent.
@@ -67,7 +66,6 @@ impl From<TlsError> for io::Error {
 /// See the module documentation. `S` does not block: it says `WouldBlock`.
 pub struct Session<S> {
     stream: SslStream<Wire<S>>,
-    role: Role,
     is_done: bool,
     /// The peer has said that it sends no more.
     has_ended: bool,
@@ -83,7 +81,6 @@ pub struct Session<S> {
 impl<S> fmt::Debug for Session<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("role", &self.role)
             .field("is_done", &self.is_done)
             .finish_non_exhaustive()
     }
@@ -97,7 +94,6 @@ impl<S: Read + Write> Session<S> {
         }
         Ok(Self {
             stream: SslStream::new(ssl, Wire::new(stream))?,
-            role,
             is_done: false,
             has_ended: false,
             is_broken: false,
@@ -138,10 +134,7 @@ impl<S: Read + Write> Session<S> {
     }
 
     fn psk(&self) -> Option<&Psk> {
-        match self.role {
-            Role::Client => client::offered(self.stream.ssl()),
-            Role::Server => server::chosen_of(self.stream.ssl()),
-        }
+        held::key_of(self.stream.ssl())
     }
 
     /// The identity of the key that both ends have proved to know, once the handshake is done.

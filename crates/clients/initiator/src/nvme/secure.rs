@@ -53,7 +53,10 @@ impl Ends<'_> {
         _deadline: Deadline,
     ) -> Result<Channel, Error> {
         Err(self.failed(
-            "this program was built without TLS".to_owned(),
+            format!(
+                "this program was built without TLS, and {} cannot go to {} over it",
+                self.host, self.subsystem
+            ),
             "use one with the feature tls",
         ))
     }

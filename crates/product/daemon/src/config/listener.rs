@@ -17,6 +17,9 @@ use std::str::FromStr;
 use super::suggest;
 use super::volume::{ArgumentError, Part, split_parts};
 
+/// Whether this build speaks TLS to hosts.
+pub(super) const HAS_TLS: bool = cfg!(feature = "tls");
+
 /// The port IANA assigned to iSCSI, and the default of a listener that names none.
 pub const ISCSI_PORT: u16 = 3260;
 

@@ -20,8 +20,7 @@ use longshore_server::config::TlsUse;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::listener::{ListenerError, parse_address, parse_advertise, read};
-use super::tls;
+use super::listener::{HAS_TLS, ListenerError, parse_address, parse_advertise, read};
 use super::volume::ArgumentError;
 
 /// The port IANA assigned to NVMe over fabrics.
@@ -133,7 +132,7 @@ fn parse_tls(text: &str) -> Result<TlsUse, ListenerError> {
     match text {
         "none" => Ok(TlsUse::None),
         "permitted" => Ok(TlsUse::Permitted),
-        "required" if tls::IS_BUILT_IN => Ok(TlsUse::Required),
+        "required" if HAS_TLS => Ok(TlsUse::Required),
         "required" => Err(ListenerError::NoTls),
         other => Err(ListenerError::Tls(other.to_owned())),
     }

@@ -9,11 +9,9 @@ use toml::Spanned;
 
 use super::document::HostTable;
 use super::file::ConfigFile;
+use super::listener::HAS_TLS;
 use super::problem::{Problem, ProblemKind};
 use super::secret_file;
-
-/// Whether this build speaks TLS to hosts.
-pub(super) const IS_BUILT_IN: bool = cfg!(feature = "tls");
 
 /// With what the hosts of a rule open TLS; `None`: they do not.
 pub(super) fn keys(file: &ConfigFile, table: &HostTable) -> Result<Option<Arc<TlsKeys>>, Problem> {
@@ -33,7 +31,7 @@ pub(super) fn keys(file: &ConfigFile, table: &HostTable) -> Result<Option<Arc<Tl
             None => Ok(None),
         };
     };
-    if !IS_BUILT_IN {
+    if !HAS_TLS {
         return Err(file.problem(files.span(), ProblemKind::NoTls));
     }
     if files.get_ref().is_empty() {

@@ -44,7 +44,7 @@ const SECURE_REQUIRED: u8 = 0b01;
 /// TREQ: a secure channel is not required (10b). Only where there is one: it makes `nvme connect-all` of nvme-cli 2.3
 /// ask for TLS, which Linux refuses where it is built without.
 const SECURE_NOT_REQUIRED: u8 = 0b10;
-/// SECTYPE of TSAS.
+/// SECTYPE of TSAS: TLS 1.3.
 const TLS_1_3: u8 = 2;
 /// CNTLID: controllers are made when hosts connect.
 const CONTROLLER_DYNAMIC: u16 = 0xffff;

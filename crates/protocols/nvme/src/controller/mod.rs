@@ -12,7 +12,7 @@
 //! - `state`: what a controller knows, in parts; `subsystem`, `registry`, `subsystems`: where it is known;
 //! - `connect`: the Connect command; `properties`: CAP, VS, CC, CSTS and what setting them does;
 //! - `identify`, `log_page`, `features`, `async_events`, `keep_alive`: the admin commands;
-//! - `secure`: keys and requirements of TLS, which the driver speaks;
+//! - `secure`, `key_lookup`: keys and requirements of TLS, which the driver speaks;
 //! - [`discovery`]: entries of the discovery log page.
 //!
 //! Everything is NVMe base 2.0 and its fabrics chapters, dynamic controller model only. Nothing here
@@ -38,6 +38,7 @@ mod failure;
 mod features;
 mod identify;
 mod keep_alive;
+mod key_lookup;
 mod limits;
 mod log_page;
 mod log_page_id;

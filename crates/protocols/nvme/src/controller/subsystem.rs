@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::access::{HostAccess, NamespaceGrant};
 use super::limits::ControllerLimits;
 use super::namespace::NamespaceConfig;
-use super::secure::TlsKeys;
+use super::secure::{TlsKeys, TlsUse};
 use crate::auth::Credentials;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
@@ -107,6 +107,15 @@ impl Subsystem {
     pub(super) fn shows(&self, subsystem: &Nqn, host: &Nqn) -> bool {
         let other = self.other(subsystem);
         other.is_none_or(|other| other.access().hosts.namespaces_of(host).is_some())
+    }
+
+    /// Whether a host reaches it over TLS.
+    pub(super) fn tls_use(&self, host: &Nqn) -> TlsUse {
+        match self.access().tls(host) {
+            Some(tls) if tls.required => TlsUse::Required,
+            Some(_) => TlsUse::Permitted,
+            None => TlsUse::None,
+        }
     }
 
     /// A subsystem that discovery knows.

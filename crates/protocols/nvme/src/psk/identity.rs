@@ -23,7 +23,6 @@ pub enum Version {
 impl Version {
     pub const ALL: [Self; 2] = [Self::V0, Self::V1];
 
-    /// By its number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()

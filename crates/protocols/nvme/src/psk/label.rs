@@ -26,7 +26,6 @@ impl Derivation {
         }
     }
 
-    /// By its name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)

@@ -110,7 +110,7 @@ enum State {
     /// It speaks TLS, and waits for its turn.
     Waiting(TcpStream),
     Shaking(Box<Session<Stream>>),
-    /// In between.
+    /// While it goes from one to another.
     Gone,
 }
 
