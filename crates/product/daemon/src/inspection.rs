@@ -192,14 +192,18 @@ mod tests {
         rounds.begin().unwrap();
         assert_eq!((told.recv(), told.recv()), (Ok(0), Ok(1)));
         // The thread hangs; other ones look at the others, and never at this one.
-        for _ in 0..3 {
-            // The thread before may have told of its last look, and not have ended it.
+        // A thread may have told of its last look, and not have ended it.
+        let await_end = || {
             while looks.busy().len() > 1 {
                 thread::yield_now();
             }
+        };
+        for _ in 0..3 {
+            await_end();
             rounds.begin().unwrap();
             assert_eq!((told.recv(), told.recv()), (Ok(0), Ok(2)));
         }
+        await_end();
         // It goes on from there.
         drop(answer);
         assert_eq!(told.recv(), Ok(2));

@@ -8,6 +8,7 @@ use super::*;
 
 mod dhchap;
 mod nvme;
+mod tls;
 
 fn file(text: &str) -> Result<ConfigFile, String> {
     ConfigFile::parse(Path::new("/etc/longshore/x.toml"), text.to_owned())
@@ -805,7 +806,7 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 7);
+    assert_eq!(examples.len(), 8);
     let directory = tempfile::tempdir().unwrap();
     for example in examples {
         let example = dhchap::with_secret_files(&directory, example);

@@ -10,9 +10,10 @@ use tempfile::TempDir;
 use super::*;
 
 const HOST: &str = "DHHC-1:01:RIMq8wC7bb1BS0FKMBeV5dMXqQzYZOvvCZfTykmlR0LeRJ5k:";
+pub(super) const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
 const CONTROLLER: &str = "DHHC-1:00:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
 
-fn keep(directory: &TempDir, name: &str, text: &str, mode: u32) -> String {
+pub(super) fn keep(directory: &TempDir, name: &str, text: &str, mode: u32) -> String {
     let path = directory.path().join(name);
     std::fs::write(&path, format!("{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -23,16 +24,18 @@ fn keep(directory: &TempDir, name: &str, text: &str, mode: u32) -> String {
 pub(super) fn with_secret_files(directory: &TempDir, example: &str) -> String {
     let host = keep(directory, "web1.dhchap", HOST, 0o600);
     let controller = keep(directory, "storage.dhchap", CONTROLLER, 0o600);
+    let key = keep(directory, "web1.psk", TLS, 0o600);
     example
+        .replace("web1.psk", &key)
         .replace("web1.dhchap", &host)
         .replace("storage.dhchap", &controller)
 }
 
-fn rule(hosts: &str, keys: &str) -> String {
+pub(super) fn rule(hosts: &str, keys: &str) -> String {
     format!("[[subsystem.access]]\nhosts = [\"{hosts}\"]\n{keys}\n")
 }
 
-const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.2026-11.com.example:s\"\n";
+pub(super) const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.2026-11.com.example:s\"\n";
 
 #[test]
 fn hosts_of_a_rule_have_its_credentials() {
