@@ -209,6 +209,8 @@ fn a_last_flush_that_fails_at_a_removal_is_named_by_the_verb_and_by_the_operatio
     let scratch = Scratch::new("removed");
     let (socket, state) = (scratch.join("s"), scratch.join("state"));
     let server = ServerBuilder::new()
+        .argument("--sandbox-path")
+        .argument(&disk.device.to_string())
         .volume("stays,backend=mem,size=1M")
         .iscsi()
         .argument("--socket")

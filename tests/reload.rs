@@ -157,10 +157,14 @@ fn storage_that_does_not_answer_keeps_the_server_from_nothing() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let first = free_port();
-    let scene = Scene::start("silent-storage", &listen(&[first], &[]));
-    let with_remote = format!(
-        "{}[[volume]]\nname = \"r\"\nbackend = \"iscsi\"\nurl = \"iscsi://{address}/iqn.2026-11.x:t/0\"\n",
+    let text = format!(
+        "sandbox-ports = [{}]\n{}",
+        address.port(),
         listen(&[first], &[])
+    );
+    let scene = Scene::start("silent-storage", &text);
+    let with_remote = format!(
+        "{text}[[volume]]\nname = \"r\"\nbackend = \"iscsi\"\nurl = \"iscsi://{address}/iqn.2026-11.x:t/0\"\n"
     );
     std::fs::write(&scene.file, with_remote).unwrap();
     scene.server.reload().unwrap();

@@ -163,7 +163,12 @@ fn a_last_flush_that_hangs_shows_as_stuck_and_holds_neither_the_verb_nor_other_c
         remote.portal(0),
         longshore_tests::server::TARGET
     );
-    let rig = Rig::start("");
+    let port = remote.portal(0).port().to_string();
+    let builder = ServerBuilder::new()
+        .argument("--sandbox-port")
+        .argument(&port);
+    let mut rig = Rig::new(builder, "");
+    rig.start_again();
     rig.make(Hand::Http, &Change::CreateTarget(TARGET));
     let keys = json!({"backend": "iscsi", "url": url});
     rig.make(Hand::Http, &Change::CreateVolume("r1", keys));

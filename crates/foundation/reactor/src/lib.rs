@@ -42,6 +42,7 @@ pub mod mail;
 pub mod memory;
 pub mod page_pipe;
 pub mod resident;
+pub mod seccomp;
 pub mod socket;
 pub mod storage;
 pub mod thread_time;

@@ -18,6 +18,9 @@ pub struct Status {
     pub revision: Revision,
     /// Engine of the event loops: `io_uring` or `epoll`.
     pub engine: String,
+    /// What holds of the sandbox, and what does not.
+    #[serde(default)]
+    pub sandbox: String,
     /// The configuration file, absolute, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_file: Option<String>,

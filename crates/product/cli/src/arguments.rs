@@ -25,6 +25,7 @@ use longshore_daemon::config::transmit::{
 use longshore_daemon::config::volume::VolumeArgument;
 use longshore_daemon::config::words;
 use longshore_reactor::EngineChoice;
+use longshore_sandbox::Mode as Sandbox;
 
 use crate::advise::AdviseArguments;
 use crate::bench::BenchArguments;
@@ -415,6 +416,32 @@ pub struct Serve {
     #[arg(long, value_name = "DIRECTORY")]
     state_dir: Option<PathBuf>,
 
+    /// What the server gives up after its start, so that what takes it over finds little to use [default: auto]
+    ///
+    /// auto: what the kernel offers. strict: all of it, or the server does not start.
+    #[arg(long, value_name = "auto|off|strict", value_parser = words::parse::<Sandbox>, hide_short_help = true, hide_long_help = true)]
+    sandbox: Option<Sandbox>,
+
+    /// File or folder of volumes that may be added while the server runs; repeatable
+    #[arg(
+        long,
+        value_name = "PATH",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
+    sandbox_path: Vec<PathBuf>,
+
+    /// Port of servers whose volumes may be added while the server runs; repeatable
+    ///
+    /// With --sandbox strict also a port of listeners that may be added.
+    #[arg(
+        long,
+        value_name = "PORT",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
+    sandbox_port: Vec<u16>,
+
     /// Print commands to connect clients, before the `ready` line
     #[arg(long)]
     pub print_connect: bool,
@@ -490,6 +517,9 @@ impl Serve {
             allow_open: self.allow_open,
             sample: self.sample,
             state_dir: self.state_dir,
+            sandbox: self.sandbox,
+            sandbox_paths: self.sandbox_path,
+            sandbox_ports: self.sandbox_port,
             is_managed: false,
         }
     }

@@ -43,6 +43,7 @@ fn text(status: &Status) -> String {
     table.row("process", status.pid);
     table.row("revision", status.revision.0);
     table.row("engine", &status.engine);
+    table.row("sandbox", &status.sandbox);
     for listener in &status.listeners {
         table.row(&listener.service, &listener.address);
     }

@@ -25,6 +25,7 @@ use crate::change::start::Start;
 use crate::config::file::ConfigFile;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::{Arguments, Config, VolumeSource};
+use crate::confinement::{self, Incomplete};
 use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
@@ -91,6 +92,9 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The sandbox is not complete.
+    #[error(transparent)]
+    Sandbox(#[from] Incomplete),
     /// Signals cannot be watched, or there can be no more threads.
     #[error("cannot start a thread or watch signals: {0}")]
     Thread(#[source] io::Error),
@@ -147,6 +151,10 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let start = Start::read(arguments, file, directory, is_chosen)?;
     // With the objects of the API.
     let config = &start.config.clone();
+    // Sockets are made before: their places and low ports need nothing afterwards.
+    let api = Api::bind(&config.api)?;
+    confinement::enter(&start, directory)?;
+    logging::write();
     if !is_managed {
         config.check_volumes()?;
     }
@@ -157,7 +165,6 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     for warning in config.warnings.iter().chain(&reach) {
         tracing::warn!("{warning}");
     }
-    let api = Api::bind(&config.api)?;
     let listening = change::listening(&bound);
     let api_listener = api.address.map(|address| Listener {
         service: "api".to_owned(),

@@ -192,7 +192,8 @@ fn what_is_created_twice_is_the_same_or_refused() {
 
 #[test]
 fn a_rule_names_the_accounts_of_an_initiator() {
-    let run = Run::serve_memory(&[]).with_file("secret", "a secret of one\n");
+    let run =
+        Run::serve_memory(&["--sandbox-path", "{dir}"]).with_file("secret", "a secret of one\n");
     let run = run.start();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(run.path("secret"), mode).unwrap();

@@ -99,7 +99,14 @@ fn left(directory: &Path) -> (Vec<(String, u64)>, Vec<String>) {
 }
 
 fn end_at(change: Change, step: &str, passes: usize, state: State) {
-    let mut run = Run::serve(&["--iscsi", "127.0.0.1:0", "--socket", "{dir}/s"]);
+    let mut run = Run::serve(&[
+        "--iscsi",
+        "127.0.0.1:0",
+        "--socket",
+        "{dir}/s",
+        "--sandbox-path",
+        "{dir}",
+    ]);
     let mut points = match passes {
         0 => format!("change::{step}=panic"),
         _ => format!("change::{step}={passes}*off->panic"),

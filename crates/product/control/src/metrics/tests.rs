@@ -117,6 +117,7 @@ fn collected() -> Collected {
             started_ms: 1,
             revision: Revision(3),
             engine: "epoll".to_owned(),
+            sandbox: "off".to_owned(),
             config_file: None,
             listeners: Vec::new(),
             volumes: 1,

@@ -48,6 +48,7 @@ impl ControlPlane for Plane {
             started_ms: 1,
             revision: REVISION,
             engine: "epoll".to_owned(),
+            sandbox: "off".to_owned(),
             config_file: None,
             listeners: Vec::new(),
             volumes: 1,

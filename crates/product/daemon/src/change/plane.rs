@@ -26,6 +26,7 @@ use super::locks::{locked, since_1970_ms};
 use super::problems::{Refusal, Refused};
 use super::store::Store;
 use crate::config::file::ConfigFile;
+use crate::held;
 use now::{Now, uses};
 use outlook::{check_revision, users};
 use parts::PATIENCE;
@@ -75,6 +76,7 @@ impl ControlPlane for Plane {
             started_ms: since_1970_ms(self.started),
             revision: now.revision,
             engine: self.process.engine.clone(),
+            sandbox: held::shown(),
             config_file: config_file(now.file.as_deref()),
             listeners: self.listeners(),
             volumes: count(ObjectKind::Volume),

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use longshore_reactor::engine::EngineChoice;
+use longshore_sandbox::Mode as Sandbox;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
@@ -37,6 +38,15 @@ use super::words;
 pub struct Document {
     /// Where to keep what must survive a restart.
     pub state_dir: Option<PathBuf>,
+    /// What is taken from the process after its start.
+    #[serde(default, deserialize_with = "words::word")]
+    pub sandbox: Option<Sandbox>,
+    /// Files and folders of volumes that may come later.
+    #[serde(default)]
+    pub sandbox_paths: Vec<PathBuf>,
+    /// Ports of listeners and of other servers that may come later.
+    #[serde(default)]
+    pub sandbox_ports: Vec<u16>,
     #[serde(default)]
     pub volume: Vec<VolumeTable>,
     #[serde(default)]

@@ -54,7 +54,7 @@ pub mod words;
 mod access;
 mod authentication;
 mod dhchap;
-mod secret_file;
+pub(crate) mod secret_file;
 mod syntax;
 mod tls;
 
@@ -67,6 +67,7 @@ use longshore_initiator::url::Url;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::engine::EngineChoice;
 use longshore_remote::RemoteSpec;
+use longshore_sandbox::Mode as Sandbox;
 use longshore_server::config::{PeerLimits, SubsystemConfig, TargetConfig};
 use longshore_volume::{Naa, VolumeSpec};
 use uuid::Uuid;
@@ -117,6 +118,9 @@ pub struct Arguments {
     pub sample: Option<u32>,
     pub statistics: Option<PathBuf>,
     pub state_dir: Option<PathBuf>,
+    pub sandbox: Option<Sandbox>,
+    pub sandbox_paths: Vec<PathBuf>,
+    pub sandbox_ports: Vec<u16>,
     /// Volumes can come later, so that there may be none at start.
     pub is_managed: bool,
 }
@@ -164,8 +168,19 @@ pub struct Config {
     pub log: LogConfig,
     /// Where to keep what must survive a restart, when said.
     pub state_dir: Option<PathBuf>,
+    pub sandbox: SandboxConfig,
     /// What is worth a line in the log.
     pub warnings: Vec<Warning>,
+}
+
+/// What is taken from the process after its start: the keys `sandbox`, `sandbox-paths`, `sandbox-ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxConfig {
+    pub mode: Sandbox,
+    /// Files and folders of volumes that may come later.
+    pub paths: Vec<PathBuf>,
+    /// Ports of listeners and of other servers that may come later.
+    pub ports: Vec<u16>,
 }
 
 /// What the configuration names itself; the rest is there by default.
@@ -256,6 +271,7 @@ impl Config {
             memory_bytes: None,
             log: LogConfig::default(),
             state_dir: None,
+            sandbox: SandboxConfig::default(),
             warnings: Vec::new(),
         };
         if let Some(file) = file {
@@ -299,6 +315,10 @@ impl Config {
         config.engine.sample = arguments.sample.or(config.engine.sample);
         config.log.statistics = arguments.statistics.clone().or(config.log.statistics);
         config.state_dir = arguments.state_dir.clone().or(config.state_dir);
+        replace(&mut config.sandbox.mode, arguments.sandbox);
+        let SandboxConfig { paths, ports, .. } = &mut config.sandbox;
+        paths.extend_from_slice(&arguments.sandbox_paths);
+        ports.extend_from_slice(&arguments.sandbox_ports);
         config.allow_open |= arguments.allow_open;
         problems.note(config.check_listeners());
         if !problems.0.is_empty() {
@@ -419,6 +439,10 @@ impl Config {
         let statistics = document.log.statistics.as_ref();
         self.log.statistics = statistics.map(|path| file.resolve(path));
         self.state_dir = document.state_dir.as_ref().map(|path| file.resolve(path));
+        replace(&mut self.sandbox.mode, document.sandbox);
+        let paths = document.sandbox_paths.iter();
+        self.sandbox.paths = paths.map(|path| file.resolve(path)).collect();
+        self.sandbox.ports.clone_from(&document.sandbox_ports);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use super::masked::Masked;
 use super::numbers::NSID_MAX;
 use super::suggest;
 use super::volume::SettingError;
+use crate::held;
 use crate::state::StateError;
 
 /// A place in the configuration file.
@@ -421,7 +422,7 @@ pub enum ProblemKind {
     #[error("account `{0}` needs `secret` or `secret-file`, and not both")]
     SecretMissing(String),
     /// The secret's file cannot be read.
-    #[error("cannot read secret file {}: {source}; correct the path or its permissions", path.display())]
+    #[error("cannot read secret file {}: {source}; {}", path.display(), held::advice_for(path, source))]
     SecretUnreadable {
         path: PathBuf,
         /// What the system said.

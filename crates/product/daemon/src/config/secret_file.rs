@@ -39,7 +39,7 @@ impl SecretFile {
 }
 
 /// Where the secret file is that a path of the configuration file means.
-pub(super) fn place(file: &ConfigFile, path: &Path) -> PathBuf {
+pub(crate) fn place(file: &ConfigFile, path: &Path) -> PathBuf {
     let directory = std::env::var_os(CREDENTIALS_DIRECTORY).map(PathBuf::from);
     place_in(file, path, directory.as_deref())
 }

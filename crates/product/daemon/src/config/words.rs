@@ -1,6 +1,7 @@
 //! Settings that are one of some words, of the file and of the command line.
 
 use longshore_reactor::engine::EngineChoice;
+use longshore_sandbox::Mode as Sandbox;
 use longshore_server::config::{
     ByReference, NagleCycles, SendUnit, Spread, TransmitPolicy, UnknownWord,
 };
@@ -63,6 +64,8 @@ words! {
         "auto" => Self::Auto, "off" => Self::Off, "always" => Self::Always;
     RegisteredBuffers, "a value of this setting; use auto or off":
         "auto" => Self::Auto, "off" => Self::Off;
+    Sandbox, "a value of this setting; use auto, off or strict":
+        "auto" => Self::Auto, "off" => Self::Off, "strict" => Self::Strict;
     Spread, "a value of spread; use auto, off or always":
         "auto" => Self::Auto, "off" => Self::Off, "always" => Self::Always;
 }
@@ -104,6 +107,7 @@ mod tests {
         check::<ByReference>();
         check::<RegisteredBuffers>();
         check::<Spread>();
+        check::<Sandbox>();
         assert_eq!(parse("io-uring"), Ok(EngineChoice::IoUring));
         assert_eq!(parse("always"), Ok(ByReference::Always));
         assert_eq!(parse("off"), Ok(RegisteredBuffers::Off));

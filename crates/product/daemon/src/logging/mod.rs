@@ -78,7 +78,11 @@ struct Queue {
 /// The log of this process, once it is up.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Sets the log up for the rest of the process. A second call does nothing.
+/// The work of the thread that writes, until it starts.
+static WRITING: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Sets the log up for the rest of the process. Lines are kept until [`write`] or [`flush`] is called. A second call does
+/// nothing.
 pub fn start(config: &LogConfig) {
     if QUEUE.get().is_some() {
         return;
@@ -87,12 +91,13 @@ pub fn start(config: &LogConfig) {
         format: config.format,
         ansi: io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
-    let queue = Queue::start(io::stderr(), style, Instant::now);
+    let (queue, writing) = Queue::new(io::stderr(), style, Instant::now);
     if subscriber(queue.clone(), config.filter.0.clone())
         .try_init()
         .is_ok()
     {
         let _ = QUEUE.set(queue);
+        *WRITING.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(writing));
         if config.format == LogFormat::Json {
             tracing::info!(
                 version = JSON_VERSION,
@@ -101,6 +106,26 @@ pub fn start(config: &LogConfig) {
             );
         }
     }
+}
+
+/// Starts the thread that writes the log, unless it runs.
+pub fn write() {
+    let writing = WRITING
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    if let Some(writing) = writing {
+        spawn(writing);
+    }
+}
+
+/// Without the thread, nothing would be logged and nothing else would be wrong: the lines are dropped as if nobody read
+/// them.
+fn spawn(writing: impl FnOnce() + Send + 'static) {
+    let _ = thread::Builder::new()
+        .name("log".to_owned())
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(writing);
 }
 
 /// Lines for the log by its filter, and events of the API by theirs.
@@ -126,13 +151,26 @@ pub fn dropped() -> u64 {
 /// Waits until the log is written, for a short time where standard error is not read. For the end of the process.
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
+        write();
         queue.flush(FLUSH_STALL);
     }
 }
 
 impl Queue {
     /// Starts the thread that writes to `output`.
+    #[cfg(test)]
     fn start(output: impl Write + Send + 'static, style: Style, now: fn() -> Instant) -> Self {
+        let (queue, writing) = Self::new(output, style, now);
+        spawn(writing);
+        queue
+    }
+
+    /// A queue, and the work of the thread that writes to `output`.
+    fn new(
+        output: impl Write + Send + 'static,
+        style: Style,
+        now: fn() -> Instant,
+    ) -> (Self, impl FnOnce() + Send + 'static) {
         let (sender, receiver) = sync_channel(QUEUE_LINES);
         let queue = Self {
             sender,
@@ -151,13 +189,7 @@ impl Queue {
             now,
             output,
         };
-        // Without the thread, nothing would be logged and nothing else would be wrong: the lines
-        // are dropped as if nobody read them.
-        let _ = thread::Builder::new()
-            .name("log".to_owned())
-            .stack_size(THREAD_STACK_BYTES)
-            .spawn(move || writer.run(&receiver));
-        queue
+        (queue, move || writer.run(&receiver))
     }
 
     fn send(&self, line: Vec<u8>) {

@@ -20,6 +20,7 @@ fn status() -> Status {
         started_ms: 1000,
         revision: Revision(3),
         engine: "epoll".to_owned(),
+        sandbox: HOSTILE.to_owned(),
         config_file: Some(HOSTILE.to_owned()),
         listeners: vec![Listener {
             service: "iscsi".to_owned(),

@@ -22,6 +22,7 @@ use crate::config::file::ConfigFile;
 use crate::config::target::UnknownVolumes;
 use crate::config::warning::Warning;
 use crate::config::{Config, Parts, VolumeSource};
+use crate::held;
 
 /// A state that could be next.
 pub(super) struct Outlook {
@@ -86,6 +87,12 @@ impl Plane {
             problem.advise("add the volume, or remove it from the map")
         }))?;
         let listeners = now.listening.difference(&config);
+        let refused = listeners.coming.iter().filter_map(|wanted| {
+            let (title, advice) = held::refuses_listener(wanted.address().port())?;
+            let title = format!("cannot listen on {}: {title}", wanted.address());
+            Some(Problem::new(ProblemCode::Invalid, title).advise(advice))
+        });
+        problems::together(refused)?;
         let reach = config.check_reach(&now.listening.addresses(&listeners));
         let mut warnings = reach.map_err(|problem| Box::new(problems::of_config(&problem)))?;
         warnings.extend(config.warnings.iter().cloned());
@@ -252,10 +259,15 @@ fn refuse_other(now: &Now, id: &ObjectId, plan: &Plan) -> Result<(), Refused> {
 
 /// What speaks against opening a volume.
 fn unfit(source: &VolumeSource) -> Option<Problem> {
-    let error = crate::backends::backends().survey(&source.spec).err()?;
+    let survey = || crate::backends::backends().survey(&source.spec).err();
+    let (reason, advice) = match held::refuses_volume(&source.spec) {
+        Some((reason, advice)) => (reason, Some(advice)),
+        None => (survey()?.to_string(), None),
+    };
     let name = &source.spec.name;
-    let title = format!("volume {name}: {error}");
-    let problem = Problem::new(ProblemCode::Invalid, title).about(format!("volume {name}"));
+    let title = format!("volume {name}: {reason}");
+    let mut problem = Problem::new(ProblemCode::Invalid, title).about(format!("volume {name}"));
+    problem.advice = advice;
     let at = source
         .location
         .as_ref()
