@@ -29,7 +29,7 @@ pub const FATAL: [c_long; 33] = [
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
@@ -59,11 +59,16 @@ pub const STARTING: [c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 /// threads start with `clone`.
 pub const ABSENT: [c_long; 1] = [libc::SYS_clone3];
 
-/// Newer than the constants of the library; the same on all architectures.
+// The library does not have these for all of its targets. Newer numbers are the same on all architectures.
 const CACHESTAT: c_long = 451;
+const FCHMODAT2: c_long = 452;
+#[cfg(target_arch = "x86_64")]
+const KEXEC_FILE_LOAD: c_long = 320;
+#[cfg(target_arch = "aarch64")]
+const KEXEC_FILE_LOAD: c_long = 294;
 
 /// Allowed with any arguments.
-const ANY: [c_long; 136] = [
+const ANY: [c_long; 134] = [
     // Memory.
     libc::SYS_brk,
     libc::SYS_madvise,
@@ -92,7 +97,7 @@ const ANY: [c_long; 136] = [
     libc::SYS_fallocate,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_fcntl,
     libc::SYS_fdatasync,
     libc::SYS_fgetxattr,
@@ -120,13 +125,11 @@ const ANY: [c_long; 136] = [
     libc::SYS_readahead,
     libc::SYS_readlinkat,
     libc::SYS_readv,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_sendfile,
     libc::SYS_splice,
     libc::SYS_statfs,
     libc::SYS_statx,
-    libc::SYS_sync_file_range,
     libc::SYS_tee,
     libc::SYS_umask,
     libc::SYS_unlinkat,
@@ -210,7 +213,7 @@ const ANY: [c_long; 136] = [
 
 /// Older forms that libraries still use on this architecture.
 #[cfg(target_arch = "x86_64")]
-const OLDER: [c_long; 26] = [
+const OLDER: [c_long; 28] = [
     libc::SYS_access,
     libc::SYS_alarm,
     libc::SYS_arch_prctl,
@@ -229,17 +232,22 @@ const OLDER: [c_long; 26] = [
     libc::SYS_poll,
     libc::SYS_readlink,
     libc::SYS_rename,
+    libc::SYS_renameat,
     libc::SYS_rmdir,
     libc::SYS_select,
     libc::SYS_stat,
+    libc::SYS_sync_file_range,
     libc::SYS_time,
     libc::SYS_unlink,
     libc::SYS_utime,
     libc::SYS_utimes,
     libc::SYS_creat,
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const OLDER: [c_long; 0] = [];
+#[cfg(target_arch = "aarch64")]
+const OLDER: [c_long; 2] = [
+    38, // renameat
+    84, // sync_file_range
+];
 
 /// Options of `prctl`: names of threads and of memory, precision of timers, and what the process may learn about itself.
 const PRCTL: [u64; 8] = [

@@ -81,7 +81,7 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 /// The work of the thread that writes, until it starts.
 static WRITING: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Sets the log up for the rest of the process. Lines are kept until [`write`] or [`flush`] is called. A second call does
+/// Sets the log up for the rest of the process. Lines are kept until [`write()`] or [`flush`] is called. A second call does
 /// nothing.
 pub fn start(config: &LogConfig) {
     if QUEUE.get().is_some() {
