@@ -30,6 +30,17 @@ pub struct Target {
     places: HashMap<String, usize>,
     /// By the names of their directories.
     pub sessions: BTreeMap<String, Session>,
+    /// While it is served.
+    pub served: Option<Served>,
+}
+
+/// What the server knows of a target that it serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Its number.
+    pub id: u32,
+    /// Relative identifier of its port, the first one of several.
+    pub relative_port: u16,
 }
 
 /// An entry of a map.
@@ -144,6 +155,13 @@ impl State {
         state
     }
 
+    /// Notes what the server knows of a target.
+    pub fn serve(&mut self, target: &str, served: Served) {
+        if let Some(target) = self.targets.get_mut(target) {
+            target.served = Some(served);
+        }
+    }
+
     /// The maps of targets in which a device is.
     #[must_use]
     pub fn exports_of(&self, device: &str) -> &[Export] {
@@ -184,6 +202,7 @@ impl Target {
             groups,
             keys,
             sessions: BTreeMap::new(),
+            served: None,
         }
     }
 

@@ -6,9 +6,9 @@ use longshore_api::object::{Keys, ObjectKind, Owner};
 use proptest::prelude::*;
 
 use crate::change::{Change, Wanted};
-use crate::errno::{EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
+use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
-use crate::state::{Connection, Device, Session, State};
+use crate::state::{Connection, Device, Served, Session, State};
 use crate::write::{COMMAND_MAX, write};
 
 /// Objects that changes are carried out on, as the server would.
@@ -350,6 +350,49 @@ fn attributes_carry_a_key_where_they_differ_from_the_default() {
         world.write(&format!("sys/targets/iscsi/{TARGET}/NopInInterval"), "30"),
         Ok(())
     );
+}
+
+#[test]
+fn the_relative_port_of_a_target_is_shown_set_and_told_from_that_of_others() {
+    let mut world = small_world();
+    let other = "iqn.2026-11.com.example:b";
+    world
+        .write("sys/targets/iscsi/mgmt", &format!("add_target {other} "))
+        .unwrap();
+    let path = |target: &str| format!("sys/targets/iscsi/{target}/rel_tgt_id");
+    let (own, other) = (path(TARGET), path(other));
+    assert_eq!(world.read(&own), "0\n");
+    world.write(&own, "300").unwrap();
+    assert_eq!(world.read(&own), "300\n[key]\n");
+    assert_eq!(world.targets[TARGET]["relative-port"], 300);
+    assert_eq!(world.write(&other, "300"), Err(EBADSLT));
+    for bad in ["65536", "x", "-1", "0x10000"] {
+        assert_eq!(world.write(&own, bad), Err(EINVAL), "{bad}");
+    }
+    world.write(&other, "0x10").unwrap();
+    assert_eq!(world.read(&other), "16\n[key]\n");
+    // 0: the server gives it a number again.
+    world.write(&own, "0").unwrap();
+    assert!(!world.targets[TARGET].contains_key("relative-port"));
+
+    let mut state = world.state();
+    let served = Served {
+        id: 7,
+        relative_port: 12,
+    };
+    state.serve(TARGET, served);
+    let read = |state: &State, path: &str| match find(state, path) {
+        Some(Node::File(file)) => file.text(state),
+        other => panic!("{path}: {other:?}"),
+    };
+    assert_eq!(read(&state, &own), "12\n");
+    assert_eq!(read(&state, &own.replace("rel_tgt_id", "tid")), "7\n");
+    // The number that the server gave a target is its own, too.
+    let Some(Node::File(file)) = find(&state, &other) else {
+        panic!("{other}");
+    };
+    let refused = write(&state, &file, b"12").unwrap_err();
+    assert_eq!(refused.errno, EBADSLT, "{refused:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use longshore_scst::change::Change;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
-use longshore_scst::state::{Connection, Device, Session, State};
+use longshore_scst::state::{Connection, Device, Served, Session, State};
 use longshore_scst::write;
 use longshore_server::Control;
 use longshore_server::observe::ConnectionStatistics;
@@ -91,6 +91,16 @@ impl Source {
             whole.targets.iter().cloned(),
             self.sessions(),
         );
+        for target in self.server.targets() {
+            let Some((_, relative_port)) = target.ports.first() else {
+                continue;
+            };
+            let served = Served {
+                id: target.id,
+                relative_port: *relative_port,
+            };
+            state.serve(&target.name, served);
+        }
         state.queue_depth = whole.queue_depth;
         state.nop_interval = whole.nop_interval;
         state.nop_timeout = whole.nop_timeout;

@@ -245,6 +245,17 @@ pub struct ConnectionCounts {
     pub sent_bytes: u64,
 }
 
+/// A target that is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetReport {
+    /// In normal form.
+    pub name: String,
+    /// A number that no other target gets while the server runs.
+    pub id: u32,
+    /// Portal group tags with the relative identifiers of its ports there.
+    pub ports: Vec<(u16, u16)>,
+}
+
 /// What was done to a volume by commands of peers.
 #[derive(Clone, Debug, Serialize)]
 pub struct VolumeCounts {
