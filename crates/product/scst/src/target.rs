@@ -42,7 +42,7 @@ const NEGOTIATED: [(&str, &str, &str, Kind); 8] = [
 ];
 
 /// Attributes with one value here.
-const FIXED: [(&str, &str); 8] = [
+const FIXED: [(&str, &str); 9] = [
     ("MaxXmitDataSegmentLength", "1048576"),
     ("MaxSessions", "0"),
     ("RspTimeout", "90"),
@@ -51,10 +51,13 @@ const FIXED: [(&str, &str); 8] = [
     ("black_hole", "0"),
     ("io_grouping_type", "auto"),
     ("aen_disabled", "0"),
+    ("comment", ""),
 ];
 
 /// Attributes of a group with one value here.
-pub(crate) const GROUP_FIXED: [(&str, &str); 3] = [
+/// `cpu_mask` has all cores, however many these are.
+pub(crate) const GROUP_FIXED: [(&str, &str); 4] = [
+    ("cpu_mask", ""),
     ("addr_method", "PERIPHERAL"),
     ("black_hole", "0"),
     ("io_grouping_type", "auto"),
@@ -153,6 +156,7 @@ pub(crate) fn names(target: &Target) -> Vec<String> {
         "QueuedCommands",
         "NopInInterval",
         "NopInTimeout",
+        "cpu_mask",
         "rel_tgt_id",
         "tid",
     ];
@@ -217,6 +221,7 @@ pub(crate) fn attribute(state: &State, target: &Target, name: &str) -> Option<At
         "QueuedCommands" => Attribute::settable(state.queue_depth.to_string(), false),
         "NopInInterval" => Attribute::settable(state.nop_interval.as_secs().to_string(), false),
         "NopInTimeout" => Attribute::settable(state.nop_timeout.as_secs().to_string(), false),
+        "cpu_mask" => Attribute::settable(state.cpu_mask.clone(), false),
         "rel_tgt_id" => {
             let given = given_port(keys);
             let served = target.served.map(|it| u64::from(it.relative_port));
@@ -484,6 +489,8 @@ pub(crate) fn fixed(key: &str, value: &str) -> Refusal {
             "`limits.nop-interval` and `nop-timeout` hold for all sessions"
         }
         "tid" => return Refusal::new(EROFS, "tid cannot be set"),
+        "cpu_mask" => "the server places connections on the cores of `engine.cores`",
+        "comment" => "there is no key for it; comments stand in the configuration file",
         _ => "the server has one value of it",
     };
     Refusal::unsupported(format!("{key} {value}: {why}"))

@@ -173,6 +173,8 @@ pub struct ConnectionStatistics {
     pub moves: u64,
     #[serde(flatten)]
     pub counts: ConnectionCounts,
+    /// Commands that are in progress.
+    pub tasks: usize,
     /// Bytes that wait to be sent.
     pub pending_bytes: usize,
     /// Bytes of memory of its transmit queue.
@@ -248,7 +250,7 @@ pub struct ConnectionCounts {
 /// A target that is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetReport {
-    /// In normal form.
+    /// Its name in normal form.
     pub name: String,
     /// A number that no other target gets while the server runs.
     pub id: u32,
