@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use longshore_tests::initiator::{Initiator, Login};
+use longshore_tests::initiator::{Data, Initiator, Login};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, program};
 use longshore_tests::skip::skip;
@@ -25,6 +25,7 @@ const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 const EROFS: i32 = 30;
+const EBADSLT: i32 = 57;
 
 /// A server with its trees.
 struct Scene {
@@ -180,6 +181,68 @@ fn commands_of_scstadmin_make_disks_that_initiators_of_the_group_see() {
     let image = scene.scratch.join("disk.img");
     let command = format!("add_device disk0 filename={};", image.display());
     scene.write("sys/handlers/vdisk_fileio/mgmt", &command);
+}
+
+/// The relative target port that INQUIRY page 83h tells an initiator.
+fn told_port(initiator: &mut Initiator) -> u16 {
+    let inquiry = [0x12, 1, 0x83, 1, 0, 0];
+    let page = loop {
+        let answer = initiator.command(0, &inquiry, Data::In(256)).unwrap();
+        if answer.is_good() {
+            break answer.data;
+        }
+        assert_eq!(
+            answer.sense_code().map(|code| code.0),
+            Some(6),
+            "{answer:?}"
+        );
+    };
+    let mut rest = &page[4..];
+    while let [_, kind, _, length, after @ ..] = rest {
+        let (value, next) = after.split_at(usize::from(*length));
+        if kind & 0x3f == 0x14 {
+            return u16::from_be_bytes([value[2], value[3]]);
+        }
+        rest = next;
+    }
+    panic!("no relative target port in {page:?}");
+}
+
+#[test]
+fn the_relative_port_that_scstadmin_sets_is_told_to_initiators() {
+    let Some(scene) = Scene::start("scst-ports") else {
+        return;
+    };
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    scene.write(null, "add_device null0 size_mb=16;");
+    scene.write("sys/targets/iscsi/mgmt", &format!("add_target {TARGET} "));
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    scene.write(&format!("{target}/luns/mgmt"), "add null0 0 ");
+    let port = format!("{target}/rel_tgt_id");
+    assert_eq!(scene.read(&port), "0\n");
+    scene.write(&format!("{target}/enabled"), "1");
+    let given = scene.read(&port);
+    assert_ne!(given, "0\n");
+    assert_ne!(scene.read(&format!("{target}/tid")), "0\n");
+    let host = || {
+        let login = Login {
+            initiator: HOST.to_owned(),
+            target: Some(TARGET.to_owned()),
+            ..Login::numbered(1)
+        };
+        Initiator::log_in(scene.server().portal(0), &login).unwrap()
+    };
+    assert_eq!(format!("{}\n", told_port(&mut host())), given);
+    scene.write(&port, "300");
+    assert_eq!(scene.read(&port), "300\n[key]\n");
+    assert_eq!(told_port(&mut host()), 300);
+
+    // It cannot be that of another target, enabled or not.
+    let other = "iqn.2026-11.com.example:other";
+    scene.write("sys/targets/iscsi/mgmt", &format!("add_target {other} "));
+    let other = format!("sys/targets/iscsi/{other}/rel_tgt_id");
+    assert_eq!(scene.try_write(&other, "300"), Err(EBADSLT));
+    assert_eq!(scene.try_write(&other, "65536"), Err(EINVAL));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use longshore_tests::initiator::{Data, Initiator};
 use longshore_tests::server::ServerBuilder;
 
-use crate::rig::{Rig, TARGET, ask_scsi};
+use crate::rig::{Rig, TARGET, ask_scsi, wait_for};
 
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
@@ -68,4 +68,80 @@ fn a_target_in_front_of_another_in_the_file_leaves_its_registrations_alone() {
     rig.write_file(&target(TARGET));
     rig.start_again();
     assert_eq!(full_status(&mut rig.initiator(TARGET, 1)), before);
+}
+
+fn with_port(name: &str, port: &str) -> String {
+    format!("{}relative-port = {port}\n", target(name))
+}
+
+/// The relative target port that INQUIRY page 83h tells.
+fn told(initiator: &mut Initiator) -> u16 {
+    let (answer, _) = ask_scsi(initiator, &[0x12, 1, 0x83, 1, 0, 0], Data::In(256));
+    let mut rest = &answer.data[4..];
+    while let [_, kind, _, length, after @ ..] = rest {
+        let (value, next) = after.split_at(usize::from(*length));
+        if kind & 0x3f == 0x14 {
+            return u16::from_be_bytes([value[2], value[3]]);
+        }
+        rest = next;
+    }
+    panic!("no relative target port in {:?}", answer.data);
+}
+
+#[test]
+fn initiators_are_told_the_relative_port_of_the_configuration_and_reservations_name_it() {
+    let mut rig = Rig::new(ServerBuilder::new(), &with_port(TARGET, "{ 1 = 300 }"));
+    rig.start_again();
+    let mut initiator = rig.initiator(TARGET, 1);
+    assert_eq!(told(&mut initiator), 300);
+    reserve(&mut initiator);
+    let status = full_status(&mut initiator);
+    assert_eq!(u16::from_be_bytes([status[4 + 18], status[4 + 19]]), 300);
+    rig.kill();
+
+    // The key is for the first time: the port keeps its number.
+    rig.write_file(&target(TARGET));
+    rig.start_again();
+    assert_eq!(full_status(&mut rig.initiator(TARGET, 1)), status);
+}
+
+#[test]
+fn a_change_of_the_relative_port_ends_sessions_and_never_takes_that_of_another_target() {
+    let rig = Rig::start(&with_port(TARGET, "300"));
+    let file = rig.path("longshore.toml");
+    let other = "iqn.2026-11.local.longshore:other";
+
+    // A number that is another target's, by its key and by the table of numbers.
+    rig.write_file(&(with_port(TARGET, "300") + &with_port(other, "300")));
+    let refused = rig.verb(&["plan", &file]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let expected = format!("relative target port 300 is a port of target {TARGET} already");
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    rig.write_file(&(target(TARGET) + &with_port(other, "300")));
+    let refused = rig.verb(&["apply", &file]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("`relative-port`"),
+        "{}",
+        refused.stderr
+    );
+
+    // Another number is another port: who uses it logs in again.
+    let mut initiator = rig.initiator(TARGET, 1);
+    assert_eq!(told(&mut initiator), 300);
+    rig.write_file(&with_port(TARGET, "301"));
+    let refused = rig.verb(&["apply", &file]);
+    assert!(
+        refused.stderr.contains("uses a port of"),
+        "{}",
+        refused.stderr
+    );
+    rig.verb(&["apply", &file, "--drain"]).expect(0);
+    wait_for("the end of the session", || {
+        let sessions = rig.show(&["session", "list"]);
+        let text = sessions.to_string();
+        !text.contains("tests-1")
+    });
+    assert_eq!(told(&mut rig.initiator(TARGET, 1)), 301);
+    rig.verb(&["plan", &file]).expect(0);
 }

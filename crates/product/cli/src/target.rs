@@ -100,6 +100,11 @@ enum TargetVerb {
         change: ChangeArguments,
     },
     /// Remove the rule of an initiator or host
+    ///
+    /// While the initiator or host has open sessions, the change is refused and names them, unless --drain or --force is
+    /// given. With these, the sessions see no volume any more, and end: those of iSCSI are asked for a logout and closed
+    /// after `limits.drain-timeout`, controllers of NVMe after 2 s. New logins are rejected. If another rule, such as "*",
+    /// still admits the initiator or host, its sessions stay, with the map of that rule.
     Deny {
         #[arg(add = names::targets())]
         name: String,

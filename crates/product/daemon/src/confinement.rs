@@ -34,6 +34,8 @@ const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// The end of the names of keys that hold the path of a secret.
 const SECRET_FILE: &str = "secret-file";
+const TLS_KEY_FILE: &str = "tls-key-file";
+const TLS_KEY_FILES: &str = "tls-key-files";
 
 /// The sandbox was to be complete and is not.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +118,7 @@ fn add_volume(policy: &mut Policy, spec: &VolumeSpec) {
             &remote.secret_file,
             &remote.dhchap_secret_file,
             &remote.dhchap_ctrl_secret_file,
+            &remote.tls_key_file,
         ] {
             path.iter().for_each(|path| policy.read(path));
         }
@@ -187,8 +190,10 @@ fn find_secrets(value: &toml::Value, found: &mut Vec<String>) {
         toml::Value::Table(table) => {
             for (key, value) in table {
                 match value {
-                    toml::Value::String(path) if key.ends_with(SECRET_FILE) => {
-                        found.push(path.clone())
+                    toml::Value::String(path) if is_secret_file(key) => found.push(path.clone()),
+                    toml::Value::Array(paths) if key == TLS_KEY_FILES => {
+                        let paths = paths.iter().filter_map(toml::Value::as_str);
+                        found.extend(paths.map(str::to_owned));
                     }
                     other => find_secrets(other, found),
                 }
@@ -201,6 +206,10 @@ fn find_secrets(value: &toml::Value, found: &mut Vec<String>) {
         | toml::Value::Boolean(_)
         | toml::Value::Datetime(_) => {}
     }
+}
+
+fn is_secret_file(key: &str) -> bool {
+    key.ends_with(SECRET_FILE) || key == TLS_KEY_FILE
 }
 
 fn folder_of(path: &Path) -> Option<PathBuf> {
@@ -218,13 +227,16 @@ mod tests {
             accounts = [{ user = \"a\", secret-file = \"one\" }, { user = \"b\", secret = \"not a path\" }]\n\
             mutual = { user = \"t\", secret-file = \"/s/two\" }\n\
             [[subsystem]]\nnqn = \"nqn.2026-11.com.example:b\"\n\
-            [[subsystem.access]]\nhosts = [\"*\"]\ndhchap-secret-file = \"three\"\ndhchap-ctrl-secret-file = \"four\"\n";
+            [[subsystem.access]]\nhosts = [\"*\"]\ndhchap-secret-file = \"three\"\ndhchap-ctrl-secret-file = \"four\"\n\
+            tls-key-files = [\"five\", \"/s/six\"]\n";
         let file = ConfigFile::parse(Path::new("/etc/longshore/c.toml"), text.to_owned()).unwrap();
         let expected = [
             "/etc/longshore/three",
             "/etc/longshore/four",
             "/etc/longshore/one",
             "/s/two",
+            "/etc/longshore/five",
+            "/s/six",
         ];
         let mut found = secrets_of(&file);
         found.sort();

@@ -81,6 +81,8 @@ pub(crate) struct Target {
     pub disabled: bool,
     /// Portal groups of the target. Empty: all.
     pub portal_groups: Vec<u16>,
+    /// Relative identifiers of its ports, with the portal group where it has several.
+    pub relative_ports: Vec<(Option<u16>, u16)>,
     pub rows: Vec<Row>,
     pub authentication: Authentication,
     pub negotiated: Vec<Negotiated>,
@@ -178,6 +180,15 @@ impl Draft {
         self.targets.iter_mut().find(found)
     }
 
+    /// The target with a port of this relative identifier.
+    pub fn owner_of_port(&self, identifier: u16) -> Option<&str> {
+        let has = |target: &&Target| target.relative_ports.iter().any(|it| it.1 == identifier);
+        self.targets
+            .iter()
+            .find(has)
+            .map(|target| target.name.as_str())
+    }
+
     /// Sets a value of `[limits]`, which all targets share.
     pub fn limit(&mut self, at: &At, key: &'static str, value: String) {
         match self.limits.get(key) {
@@ -215,6 +226,16 @@ impl Draft {
             self.ledger.note(
                 "a CHAP secret has fewer than 12 bytes, so it can be found by trying; choose longer ones",
             );
+        }
+        for target in &self.targets {
+            let (ports, given) = (target.portal_groups.len(), target.relative_ports.len());
+            if given > 0 && ports > given {
+                self.ledger.note(format!(
+                    "target {} had one relative target port for several portals; here each portal is a port, and those \
+                     without a number in `relative-port` get free ones",
+                    target.name
+                ));
+            }
         }
         let open = self.is_open();
         if open {
@@ -455,6 +476,18 @@ impl Writer<'_> {
         self.text_key("alias", target.alias.as_ref());
         if !target.portal_groups.is_empty() {
             self.line(&format!("portal-groups = {:?}", target.portal_groups));
+        }
+        match (&*target.relative_ports, &*target.portal_groups) {
+            ([], _) => {}
+            ([(_, number)], [] | [_]) => self.line(&format!("relative-port = {number}")),
+            (ports, groups) => {
+                let port = |(tag, number): &(Option<u16>, u16)| {
+                    let tag = tag.or(groups.first().copied()).unwrap_or(1);
+                    format!("{tag} = {number}")
+                };
+                let ports: Vec<String> = ports.iter().map(port).collect();
+                self.line(&format!("relative-port = {{ {} }}", ports.join(", ")));
+            }
         }
         self.rows("luns", "lun", &target.rows);
         self.authentication(short(&target.name), &target.authentication);

@@ -34,9 +34,16 @@ pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError
         backstores.extend(storage_object(object, draft));
         object.finish(&mut draft.ledger);
     }
+    let mut port = 0;
     for target in root.list("targets") {
-        read_target(target, &backstores, draft);
+        read_target(target, &backstores, &mut port, draft);
         target.finish(&mut draft.ledger);
+    }
+    if draft.targets.iter().any(|it| !it.relative_ports.is_empty()) {
+        draft.ledger.note(
+            "LIO does not store relative target ports; `relative-port` has those that Linux 6.4 and later give to the portal \
+             groups of this file. Compare with `sg_inq --page=di` on a host: older kernels count the ports of each disk",
+        );
     }
     for module in root.list("fabric_modules") {
         fabric_module(module, draft);
@@ -290,7 +297,15 @@ fn luns(group: &Node, backstores: &[Backstore], ledger: &mut Ledger) -> Vec<Row>
     rows
 }
 
-fn read_target(target: &Node, backstores: &[Backstore], draft: &mut Draft) {
+/// `port` is the relative target port of the portal group before: LIO of Linux 6.4 and later numbers the portal groups of
+/// all fabrics in the order in which they are enabled, which is that of the file.
+fn read_target(target: &Node, backstores: &[Backstore], port: &mut u16, draft: &mut Draft) {
+    let is_enabled = |group: &Node| group.get("enable").and_then(Node::switch) != Some(false);
+    let groups = target.list("tpgs");
+    let enabled = groups.iter().filter(|group| is_enabled(group)).count();
+    let first = *port;
+    *port = first.saturating_add(u16::try_from(enabled).unwrap_or(u16::MAX));
+    let mut number = first;
     let fabric = target
         .get("fabric")
         .and_then(Node::text)
@@ -314,19 +329,21 @@ fn read_target(target: &Node, backstores: &[Backstore], draft: &mut Draft) {
     draft.ledger.mapped(&name.at, "name of the target");
     target.ignore("parameters", "of the fabric", &mut draft.ledger);
     let mut made: Option<Target> = None;
-    for group in target.list("tpgs") {
-        if let Some(enable) = group.get("enable")
-            && enable.switch() == Some(false)
-        {
+    for group in groups {
+        if !is_enabled(group) {
             group.ignored_whole("the portal group is disabled", &mut draft.ledger);
             continue;
         }
-        let read = portal_group(group, &iqn, backstores, draft);
+        number = number.saturating_add(1);
+        let mut read = portal_group(group, &iqn, backstores, draft);
+        let tag = read.portal_groups.first().copied();
+        read.relative_ports = vec![(tag, number)];
         group.finish(&mut draft.ledger);
         match &mut made {
             None => made = Some(read),
             Some(first) if same_but_portals(first, &read) => {
                 first.portal_groups.extend(&read.portal_groups);
+                first.relative_ports.extend(read.relative_ports);
             }
             Some(_) => draft.ledger.refused(
                 &group.at,

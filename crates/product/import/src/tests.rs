@@ -118,6 +118,7 @@ fn scst_of_today_keeps_disks_maps_groups_and_accounts() {
     assert_eq!(volumes[1]["read-only"].as_bool(), Some(true));
     assert_eq!(volumes[2]["size"].as_integer(), Some(16 << 20));
     let target = &config["target"].as_array().unwrap()[0];
+    assert_eq!(target["relative-port"].as_integer(), Some(1));
     let luns = target["luns"].as_array().unwrap();
     assert_eq!(luns.len(), 1);
     assert_eq!(luns[0]["lun"].as_integer(), Some(1));
@@ -521,6 +522,88 @@ fn lio_disks_keep_their_names_and_initiators_their_maps() {
         .filter(structure)
         .collect();
     assert_eq!(silent, Vec::<String>::new());
+}
+
+#[test]
+fn lio_numbers_its_portal_groups_in_the_order_of_the_file() {
+    let group = |enable: bool, addresses: &[&str]| {
+        let portal = |ip: &&str| format!(r#"{{"ip_address": "{ip}", "port": 3260}}"#);
+        let portals: Vec<String> = addresses.iter().map(portal).collect();
+        let attributes =
+            r#"{"generate_node_acls": 1, "authentication": 0, "demo_mode_write_protect": 0}"#;
+        let portals = portals.join(",");
+        format!(r#"{{"enable": {enable}, "attributes": {attributes}, "portals": [{portals}]}}"#)
+    };
+    let target = |fabric: &str, name: &str, groups: &[String]| {
+        let groups = groups.join(",");
+        format!(r#"{{"fabric": "{fabric}", "wwn": "{name}", "tpgs": [{groups}]}}"#)
+    };
+    let text = format!(
+        r#"{{"storage_objects": [], "targets": [{},{},{},{}]}}"#,
+        target("loopback", "naa.5001405", &[group(true, &[])]),
+        target("iqn", "x", &[]),
+        target(
+            "iscsi",
+            "iqn.2003-01.org.x:a",
+            &[
+                group(true, &["192.0.2.1"]),
+                group(false, &["192.0.2.2"]),
+                group(true, &["192.0.2.3", "192.0.2.4"])
+            ]
+        ),
+        target(
+            "iscsi",
+            "iqn.2003-01.org.x:b",
+            &[group(true, &["192.0.2.1"])]
+        ),
+    );
+    let (text, _) = imported(Format::Lio, &text)
+        .configuration
+        .to_toml("secrets");
+    let config: toml::Table = text.parse().unwrap();
+    let targets = config["target"].as_array().unwrap();
+    // The one of the other fabric was the first, and a group that is disabled has no number.
+    assert_eq!(targets[0]["portal-groups"].as_array().unwrap().len(), 3);
+    let ports = targets[0]["relative-port"].as_table().unwrap();
+    let first_of_each = [("1", 2), ("2", 3)];
+    let ports: Vec<(&str, i64)> = ports
+        .iter()
+        .map(|(tag, number)| (tag.as_str(), number.as_integer().unwrap()))
+        .collect();
+    assert_eq!(ports, first_of_each);
+    assert_eq!(targets[1]["relative-port"].as_integer(), Some(4));
+}
+
+#[test]
+fn scst_targets_keep_the_numbers_of_their_ports() {
+    let target = |name: &str, keys: &str| format!("TARGET iqn.2026-11.x:{name} {{\n{keys}\n}}\n");
+    let driver = |targets: &str| format!("TARGET_DRIVER iscsi {{\n{targets}}}\n");
+    let portals = "allowed_portal 192.0.2.1\nallowed_portal 192.0.2.2\nrel_tgt_id 12";
+    let text = driver(
+        &(target("a", "rel_tgt_id 300") + &target("b", portals) + &target("c", "rel_tgt_id 0")),
+    );
+    let (config, _, report) = taken(Format::Scst, &text);
+    let targets = config["target"].as_array().unwrap();
+    assert_eq!(targets[0]["relative-port"].as_integer(), Some(300));
+    assert_eq!(targets[1]["relative-port"]["1"].as_integer(), Some(12));
+    assert!(targets[2].get("relative-port").is_none());
+    assert!(
+        report.to_text().contains("each portal is a port"),
+        "{}",
+        report.to_text()
+    );
+    for bad in ["65536", "x"] {
+        refused(
+            Format::Scst,
+            &driver(&target("a", &format!("rel_tgt_id {bad}"))),
+        );
+    }
+    let twice = driver(&(target("a", "rel_tgt_id 7") + &target("b", "rel_tgt_id 7")));
+    let lines: Vec<u32> = refused(Format::Scst, &twice)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [6]);
 }
 
 #[test]

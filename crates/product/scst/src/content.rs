@@ -540,6 +540,7 @@ impl File {
                 Some(lun) if lun.read_only => "1\n[key]\n".to_owned(),
                 _ => fixed("0"),
             },
+            Self::Group(_, _, "cpu_mask") => fixed(&state.cpu_mask),
             Self::Group(_, _, name) => {
                 fixed(setting(&target::GROUP_FIXED, name).map_or("", |row| row.1))
             }
@@ -579,7 +580,11 @@ fn session_text(session: &Session, name: &str) -> String {
             let commands = session.connections.iter().map(|it| it.commands);
             commands.sum::<u64>().to_string()
         }
-        "active_commands" | "reinstating" => "0".to_owned(),
+        "active_commands" => {
+            let active = session.connections.iter().map(|it| it.active);
+            active.sum::<u64>().to_string()
+        }
+        "reinstating" => "0".to_owned(),
         _ => String::new(),
     }
 }

@@ -11,6 +11,7 @@ pub const EEXIST: i32 = 17;
 pub const EINVAL: i32 = 22;
 pub const ENOSPC: i32 = 28;
 pub const EROFS: i32 = 30;
+pub const EBADSLT: i32 = 57;
 pub const EOPNOTSUPP: i32 = 95;
 pub const ETIMEDOUT: i32 = 110;
 

@@ -30,6 +30,17 @@ pub struct Target {
     places: HashMap<String, usize>,
     /// By the names of their directories.
     pub sessions: BTreeMap<String, Session>,
+    /// While it is served.
+    pub served: Option<Served>,
+}
+
+/// What the server knows of a target that it serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The number that the server tells it by.
+    pub id: u32,
+    /// Relative identifier of its port, the first one of several.
+    pub relative_port: u16,
 }
 
 /// An entry of a map.
@@ -63,6 +74,8 @@ pub struct Session {
 pub struct Connection {
     pub address: String,
     pub commands: u64,
+    /// Commands that are in progress.
+    pub active: u64,
     pub policy: String,
     pub nagle: bool,
     pub busy: u64,
@@ -90,12 +103,28 @@ pub struct State {
     pub exports: HashMap<String, Vec<Export>>,
     /// Maps of subsystems name them.
     pub in_subsystems: HashMap<String, usize>,
+    /// All cores of the machine, as a mask in hexadecimal digits.
+    pub cpu_mask: String,
     /// The value of `limits.queue-depth`, in commands.
     pub queue_depth: u64,
     /// The value of `limits.nop-interval`, in seconds.
     pub nop_interval: Duration,
     /// The value of `limits.nop-timeout`, in seconds.
     pub nop_timeout: Duration,
+}
+
+/// A mask of so many cores, as Linux writes it: groups of 32, the highest first.
+#[must_use]
+pub fn cpu_mask(cores: usize) -> String {
+    let full = vec!["ffffffff"; cores / 32];
+    let rest = (1_u64 << (cores % 32)) - 1;
+    let width = (cores % 32).div_ceil(4);
+    let rest = (rest > 0).then(|| format!("{rest:0width$x}"));
+    let groups: Vec<String> = rest
+        .into_iter()
+        .chain(full.into_iter().map(str::to_owned))
+        .collect();
+    groups.join(",")
 }
 
 impl State {
@@ -107,6 +136,7 @@ impl State {
     ) -> Self {
         let mut state = Self {
             devices,
+            cpu_mask: cpu_mask(1),
             queue_depth: 512,
             nop_interval: Duration::from_secs(30),
             nop_timeout: Duration::from_secs(30),
@@ -142,6 +172,13 @@ impl State {
             }
         }
         state
+    }
+
+    /// Notes what the server knows of a target.
+    pub fn serve(&mut self, target: &str, served: Served) {
+        if let Some(target) = self.targets.get_mut(target) {
+            target.served = Some(served);
+        }
     }
 
     /// The maps of targets in which a device is.
@@ -184,6 +221,7 @@ impl Target {
             groups,
             keys,
             sessions: BTreeMap::new(),
+            served: None,
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::change::Change;
 use crate::command::{parameters, switch, word};
 use crate::device::Attribute;
-use crate::errno::{EEXIST, EROFS, Refusal};
+use crate::errno::{EBADSLT, EEXIST, EROFS, Refusal};
 use crate::state::{DEFAULT_GROUP, Edited, Lun, State, Target, target};
 
 /// Negotiated values: attribute, key of `[target.iscsi]`, default, kind.
@@ -42,7 +42,7 @@ const NEGOTIATED: [(&str, &str, &str, Kind); 8] = [
 ];
 
 /// Attributes with one value here.
-const FIXED: [(&str, &str); 8] = [
+const FIXED: [(&str, &str); 9] = [
     ("MaxXmitDataSegmentLength", "1048576"),
     ("MaxSessions", "0"),
     ("RspTimeout", "90"),
@@ -51,10 +51,13 @@ const FIXED: [(&str, &str); 8] = [
     ("black_hole", "0"),
     ("io_grouping_type", "auto"),
     ("aen_disabled", "0"),
+    ("comment", ""),
 ];
 
 /// Attributes of a group with one value here.
-pub(crate) const GROUP_FIXED: [(&str, &str); 3] = [
+/// `cpu_mask` has all cores, however many these are.
+pub(crate) const GROUP_FIXED: [(&str, &str); 4] = [
+    ("cpu_mask", ""),
     ("addr_method", "PERIPHERAL"),
     ("black_hole", "0"),
     ("io_grouping_type", "auto"),
@@ -153,6 +156,8 @@ pub(crate) fn names(target: &Target) -> Vec<String> {
         "QueuedCommands",
         "NopInInterval",
         "NopInTimeout",
+        "cpu_mask",
+        "rel_tgt_id",
         "tid",
     ];
     let users = (0..accounts(&target.keys).len()).map(|place| numbered("IncomingUser", place));
@@ -216,9 +221,55 @@ pub(crate) fn attribute(state: &State, target: &Target, name: &str) -> Option<At
         "QueuedCommands" => Attribute::settable(state.queue_depth.to_string(), false),
         "NopInInterval" => Attribute::settable(state.nop_interval.as_secs().to_string(), false),
         "NopInTimeout" => Attribute::settable(state.nop_timeout.as_secs().to_string(), false),
-        "tid" => Attribute::fixed("1"),
+        "cpu_mask" => Attribute::settable(state.cpu_mask.clone(), false),
+        "rel_tgt_id" => {
+            let given = given_port(keys);
+            let served = target.served.map(|it| u64::from(it.relative_port));
+            let number = given.or(served).unwrap_or(0);
+            Attribute::settable(number.to_string(), given.is_some())
+        }
+        "tid" => Attribute::fixed(target.served.map_or(0, |it| it.id).to_string()),
         _ => return None,
     })
+}
+
+/// The relative identifier that a target is given: that of its port in the first portal group.
+fn given_port(keys: &Keys) -> Option<u64> {
+    let given = keys.get("relative-port")?;
+    let by_group = || {
+        let groups = given.as_object()?.iter();
+        let first = groups.min_by_key(|(tag, _)| tag.parse::<u16>().ok())?;
+        first.1.as_u64()
+    };
+    given.as_u64().or_else(by_group)
+}
+
+/// Sets it. SCST shows 0 until it gives a number itself.
+fn set_port(state: &State, name: &str, keys: &mut Keys, value: &str) -> Result<(), Refusal> {
+    let number = value.strip_prefix("0x").map_or_else(
+        || value.parse::<u16>().ok(),
+        |digits| u16::from_str_radix(digits, 16).ok(),
+    );
+    let number = number.ok_or_else(|| {
+        Refusal::invalid(format!(
+            "rel_tgt_id {value}: relative target ports are numbers from 1 to 65535"
+        ))
+    })?;
+    if number == 0 {
+        keys.remove("relative-port");
+        return Ok(());
+    }
+    let mut others = state.targets.iter().filter(|(other, _)| *other != name);
+    let taken = others.find(|(_, other)| {
+        let served = other.served.map(|it| u64::from(it.relative_port));
+        given_port(&other.keys).or(served) == Some(number.into())
+    });
+    if let Some((other, _)) = taken {
+        let text = format!("rel_tgt_id {number} is that of target {other}");
+        return Err(Refusal::new(EBADSLT, text));
+    }
+    keys.insert("relative-port".to_owned(), number.into());
+    Ok(())
 }
 
 pub(crate) fn missing(name: &str) -> Refusal {
@@ -412,6 +463,7 @@ pub(crate) fn write(state: &State, name: &str, key: &str, value: &str) -> Result
     match key {
         "enabled" => drop(keys.insert("enabled".to_owned(), switch(value).ok_or_else(bad)?.into())),
         "OutgoingUser" => drop(keys.insert("mutual".to_owned(), read_account(value)?)),
+        "rel_tgt_id" => set_port(state, name, keys, value)?,
         "alias" if value.is_empty() => drop(keys.remove("alias")),
         "alias" => drop(keys.insert("alias".to_owned(), value.into())),
         "redirect" => {
@@ -437,6 +489,8 @@ pub(crate) fn fixed(key: &str, value: &str) -> Refusal {
             "`limits.nop-interval` and `nop-timeout` hold for all sessions"
         }
         "tid" => return Refusal::new(EROFS, "tid cannot be set"),
+        "cpu_mask" => "the server places connections on the cores of `engine.cores`",
+        "comment" => "there is no key for it; comments stand in the configuration file",
         _ => "the server has one value of it",
     };
     Refusal::unsupported(format!("{key} {value}: {why}"))

@@ -6,9 +6,9 @@ use longshore_api::object::{Keys, ObjectKind, Owner};
 use proptest::prelude::*;
 
 use crate::change::{Change, Wanted};
-use crate::errno::{EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
+use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
-use crate::state::{Connection, Device, Session, State};
+use crate::state::{Connection, Device, Served, Session, State, cpu_mask};
 use crate::write::{COMMAND_MAX, write};
 
 /// Objects that changes are carried out on, as the server would.
@@ -350,6 +350,133 @@ fn attributes_carry_a_key_where_they_differ_from_the_default() {
         world.write(&format!("sys/targets/iscsi/{TARGET}/NopInInterval"), "30"),
         Ok(())
     );
+}
+
+#[test]
+fn attributes_of_scst_without_a_key_here_have_one_value() {
+    let mut world = small_world();
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    world
+        .write(&format!("{target}/ini_groups/mgmt"), "create g")
+        .unwrap();
+    let mask = world.read(&format!("{target}/cpu_mask"));
+    for holder in [target.clone(), format!("{target}/ini_groups/g")] {
+        let path = format!("{holder}/cpu_mask");
+        assert_eq!(world.read(&path), mask);
+        assert_eq!(world.write(&path, &mask), Ok(()));
+        assert_eq!(world.write(&path, "8000"), Err(EOPNOTSUPP));
+    }
+    let comment = format!("{target}/comment");
+    assert_eq!(world.read(&comment), "\n");
+    assert_eq!(world.write(&comment, ""), Ok(()));
+    assert_eq!(world.write(&comment, "for the web"), Err(EOPNOTSUPP));
+}
+
+#[test]
+fn masks_of_cores_are_written_as_linux_does() {
+    for (cores, mask) in [
+        (1, "1"),
+        (4, "f"),
+        (6, "3f"),
+        (32, "ffffffff"),
+        (33, "1,ffffffff"),
+        (72, "ff,ffffffff,ffffffff"),
+    ] {
+        assert_eq!(cpu_mask(cores), mask);
+    }
+}
+
+#[test]
+fn active_commands_of_a_session_are_those_of_its_connections() {
+    let connection = |active| Connection {
+        address: format!("192.0.2.1:{active}"),
+        active,
+        ..Connection::default()
+    };
+    let session = Session {
+        initiator: "iqn.2026-11.com.example:host1".to_owned(),
+        target: TARGET.to_owned(),
+        connections: vec![connection(3), connection(4)],
+        ..Session::default()
+    };
+    let target = (TARGET.to_owned(), Owner::Api, Keys::new());
+    let state = State::new(BTreeMap::new(), [target], vec![session]);
+    let path = format!(
+        "sys/targets/iscsi/{TARGET}/sessions/iqn.2026-11.com.example:host1/active_commands"
+    );
+    let Some(Node::File(file)) = find(&state, &path) else {
+        panic!("{path}");
+    };
+    assert_eq!(file.text(&state), "7\n");
+}
+
+#[test]
+fn a_thousand_luns_are_listed_in_as_many_look_ups_for_each_as_one() {
+    // Operations of the tree, as the kernel asks for them: each name is looked up, and each file read, once.
+    let look_ups = |luns: usize| {
+        let device = |number: usize| {
+            let device = Device {
+                owner: Owner::Api,
+                keys: Keys::new(),
+                size_bytes: 1 << 20,
+                serial: number.to_string(),
+            };
+            (format!("disk{number}"), device)
+        };
+        let map =
+            (0..luns).map(|lun| serde_json::json!({"lun": lun, "volume": format!("disk{lun}")}));
+        let keys = Keys::from_iter([("luns".to_owned(), map.collect())]);
+        let target = (TARGET.to_owned(), Owner::Api, keys);
+        let state = State::new((0..luns).map(device).collect(), [target], Vec::new());
+        walk(&state, &Directory::Sys, 0)
+    };
+    let (few, many) = (look_ups(10), look_ups(1000));
+    let each = (many - few) / 990;
+    assert_eq!(few + 990 * each, many);
+    assert!(each < 40, "{each} names for each LUN and its device");
+}
+
+#[test]
+fn the_relative_port_of_a_target_is_shown_set_and_told_from_that_of_others() {
+    let mut world = small_world();
+    let other = "iqn.2026-11.com.example:b";
+    world
+        .write("sys/targets/iscsi/mgmt", &format!("add_target {other} "))
+        .unwrap();
+    let path = |target: &str| format!("sys/targets/iscsi/{target}/rel_tgt_id");
+    let (own, other) = (path(TARGET), path(other));
+    assert_eq!(world.read(&own), "0\n");
+    world.write(&own, "300").unwrap();
+    assert_eq!(world.read(&own), "300\n[key]\n");
+    assert_eq!(world.targets[TARGET]["relative-port"], 300);
+    assert_eq!(world.write(&other, "300"), Err(EBADSLT));
+    for bad in ["65536", "x", "-1", "0x10000"] {
+        assert_eq!(world.write(&own, bad), Err(EINVAL), "{bad}");
+    }
+    world.write(&other, "0x10").unwrap();
+    assert_eq!(world.read(&other), "16\n[key]\n");
+    // 0: the server gives it a number again.
+    world.write(&own, "0").unwrap();
+    assert!(!world.targets[TARGET].contains_key("relative-port"));
+
+    let mut state = world.state();
+    let served = Served {
+        id: 7,
+        relative_port: 12,
+    };
+    state.serve(TARGET, served);
+    let read = |state: &State, path: &str| match find(state, path) {
+        Some(Node::File(file)) => file.text(state),
+        other => panic!("{path}: {other:?}"),
+    };
+    assert_eq!(read(&state, &own), "12\n");
+    assert_eq!(read(&state, &own.replace("rel_tgt_id", "tid")), "7\n");
+    // The number that the server gave a target is its own, too.
+    let Some(Node::File(file)) = find(&state, &other) else {
+        panic!("{other}");
+    };
+    let refused = write(&state, &file, b"12").unwrap_err();
+    assert_eq!(refused.errno, EBADSLT, "{refused:?}");
 }
 
 #[test]

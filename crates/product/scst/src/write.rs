@@ -43,6 +43,8 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
             Ok(Change::Nothing.into())
         }
         File::Driver(name) => fixed(&DRIVER_SETTINGS, name, text),
+        File::Group(_, _, "cpu_mask") if text == state.cpu_mask => Ok(Change::Nothing.into()),
+        File::Group(_, _, "cpu_mask") => Err(target::fixed("cpu_mask", text)),
         File::Group(_, _, name) => fixed(&target::GROUP_FIXED, name, text),
         File::Session(target, name, "force_close") => {
             let target = state.targets.get(&**target);

@@ -3,7 +3,8 @@
 //! A port is a target in a portal group. Registrations of persistent reservations hold the number of
 //! their port, also on disk, so a port keeps its number as long as the state directory lasts, whatever
 //! is configured beside it (SPC-4 §7.8.6.6). Numbers of ports that are gone are given to others only
-//! when there are no more: the port may come back, and its registrations may still be there.
+//! when there are no more, or when the configuration gives them: the port may come back, and its registrations may still
+//! be there.
 //!
 //! The table is a text file (docs/formats/target-ports.md), replaced as a whole. Without a state
 //! directory it lives as long as the server, as the reservations do then.
@@ -46,6 +47,29 @@ pub(crate) enum TargetPortsError {
     /// The number is one of 16 bits.
     #[error("there are more than 65535 target ports")]
     TooMany,
+    /// The configuration gives a number that a port beside it has.
+    #[error("{number} is the number of target {} in portal group {}", owner.0, owner.1)]
+    Taken {
+        number: u16,
+        target: String,
+        owner: Port,
+    },
+}
+
+/// The ports of a target as they are configured.
+#[derive(Debug)]
+pub(crate) struct PortsOf {
+    /// Its name in normal form.
+    pub target: String,
+    /// Portal groups through which it is reached, with the numbers that are given.
+    pub groups: Vec<(u16, Option<u16>)>,
+}
+
+impl PortsOf {
+    fn ports(&self) -> impl Iterator<Item = (Port, Option<u16>)> {
+        let groups = self.groups.iter();
+        groups.map(|(tag, number)| ((self.target.clone(), *tag), *number))
+    }
 }
 
 impl TargetPorts {
@@ -71,26 +95,29 @@ impl TargetPorts {
         state_directory.join(FILE_NAME)
     }
 
-    /// Gives numbers to the ports of all targets that have none, and stores the table if it changed. `targets` are
-    /// names and tags, in the order of the configuration; `tags` those of all portal groups.
+    /// Gives numbers to the ports of all targets, in the order of the configuration: those that are configured, and free
+    /// ones where there are none yet. Stores the table if it changed. `tags` are those of all portal groups.
     pub(crate) fn assign(
         &mut self,
-        targets: &[(String, Vec<u16>)],
+        targets: &[PortsOf],
         tags: &BTreeSet<u16>,
     ) -> Result<(), TargetPortsError> {
         let mut numbers = self.numbers.clone();
         if self.is_new {
             adopt(targets, tags, &mut numbers);
         }
-        let ports = || {
-            targets
-                .iter()
-                .flat_map(|(name, tags)| tags.iter().map(move |tag| (name.clone(), *tag)))
-        };
-        let missing: Vec<Port> = ports().filter(|port| !numbers.contains_key(port)).collect();
+        let ports: BTreeMap<Port, Option<u16>> = targets.iter().flat_map(PortsOf::ports).collect();
+        give(&ports, &mut numbers)?;
+        let is_missing = |port: &Port| !numbers.contains_key(port);
+        // In the order of the configuration.
+        let missing: Vec<Port> = targets
+            .iter()
+            .flat_map(PortsOf::ports)
+            .map(|(port, _)| port)
+            .filter(is_missing)
+            .collect();
         if numbers.len() + missing.len() > usize::from(u16::MAX) {
-            let wanted: BTreeSet<Port> = ports().collect();
-            numbers.retain(|port, _| wanted.contains(port));
+            numbers.retain(|port, _| ports.contains_key(port));
         }
         let taken: BTreeSet<u16> = numbers.values().copied().collect();
         let mut free = (1..=u16::MAX).filter(|number| !taken.contains(number));
@@ -115,13 +142,52 @@ impl TargetPorts {
     }
 }
 
+/// Gives ports the numbers that are configured. A port that is not configured loses its number to them.
+fn give(
+    ports: &BTreeMap<Port, Option<u16>>,
+    numbers: &mut BTreeMap<Port, u16>,
+) -> Result<(), TargetPortsError> {
+    let given: BTreeMap<&Port, u16> = ports
+        .iter()
+        .filter_map(|(port, number)| Some((port, (*number)?)))
+        .collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    numbers.retain(|port, _| !given.contains_key(port));
+    let mut owners: BTreeMap<u16, Port> = numbers
+        .iter()
+        .map(|(port, number)| (*number, port.clone()))
+        .collect();
+    for (port, number) in given {
+        if let Some(owner) = owners.insert(number, port.clone()) {
+            if ports.contains_key(&owner) {
+                let target = port.0.clone();
+                return Err(TargetPortsError::Taken {
+                    number,
+                    target,
+                    owner,
+                });
+            }
+            numbers.remove(&owner);
+        }
+        numbers.insert(port.clone(), number);
+    }
+    Ok(())
+}
+
 /// Versions without a table counted ports in the order of the configuration. Reservations that they stored hold those
-/// numbers, so these are kept.
-fn adopt(targets: &[(String, Vec<u16>)], tags: &BTreeSet<u16>, numbers: &mut BTreeMap<Port, u16>) {
-    for (index, (name, own)) in targets.iter().enumerate() {
-        for (place, tag) in tags.iter().enumerate().filter(|(_, tag)| own.contains(tag)) {
-            if let Ok(number) = u16::try_from(index * tags.len() + place + 1) {
-                numbers.insert((name.clone(), *tag), number);
+/// numbers, so these are kept where no other number is configured.
+fn adopt(targets: &[PortsOf], tags: &BTreeSet<u16>, numbers: &mut BTreeMap<Port, u16>) {
+    let groups = || targets.iter().flat_map(|target| &target.groups);
+    let given: BTreeSet<u16> = groups().filter_map(|(_, number)| *number).collect();
+    for (index, target) in targets.iter().enumerate() {
+        let is_own = |tag: &u16| target.groups.iter().any(|(own, _)| own == tag);
+        for (place, tag) in tags.iter().enumerate().filter(|(_, tag)| is_own(tag)) {
+            if let Ok(number) = u16::try_from(index * tags.len() + place + 1)
+                && !given.contains(&number)
+            {
+                numbers.insert((target.target.clone(), *tag), number);
             }
         }
     }
@@ -180,18 +246,31 @@ fn decode(bytes: &[u8]) -> Result<BTreeMap<Port, u16>, TargetPortsError> {
 mod tests {
     use super::*;
 
-    fn targets(names: &[&str], tags: &[u16]) -> Vec<(String, Vec<u16>)> {
+    fn targets(names: &[&str], tags: &[u16]) -> Vec<PortsOf> {
         let names = names.iter();
         names
-            .map(|name| ((*name).to_owned(), tags.to_vec()))
+            .map(|name| PortsOf {
+                target: (*name).to_owned(),
+                groups: tags.iter().map(|tag| (*tag, None)).collect(),
+            })
             .collect()
+    }
+
+    /// Targets in portal group 1.
+    fn given(list: &[(&str, Option<u16>)]) -> Vec<PortsOf> {
+        let list = list.iter();
+        list.map(|(name, number)| PortsOf {
+            target: (*name).to_owned(),
+            groups: vec![(1, *number)],
+        })
+        .collect()
     }
 
     #[test]
     fn the_first_table_has_the_numbers_of_versions_without_one() {
         let mut ports = TargetPorts::open(None).unwrap();
         let mut configured = targets(&["iqn.b", "iqn.a"], &[3]);
-        configured[1].1 = vec![9];
+        configured[1].groups = vec![(9, None)];
         // Nobody is reached through 5.
         ports.assign(&configured, &[3, 5, 9].into()).unwrap();
         assert_eq!(ports.number("iqn.b", 3), Some(1));
@@ -230,6 +309,48 @@ mod tests {
         let error = ports.assign(&targets(&["iqn.a", "iqn.b"], &all), &tags);
         assert!(matches!(error, Err(TargetPortsError::TooMany)));
         assert_eq!(ports.number("iqn.new", 1), Some(1), "nothing has changed");
+    }
+
+    #[test]
+    fn a_number_that_is_configured_is_that_of_the_port_and_others_are_numbered_around_it() {
+        let mut ports = TargetPorts::open(None).unwrap();
+        let mut assign = |list: &[(&str, Option<u16>)]| {
+            ports.assign(&given(list), &[1].into())?;
+            let of = |(name, _): &(&str, Option<u16>)| ports.number(name, 1).unwrap();
+            Ok::<_, TargetPortsError>(list.iter().map(of).collect::<Vec<u16>>())
+        };
+        // The first table: the number by place of the first target is configured for the second one.
+        assert_eq!(assign(&[("a", None), ("b", Some(1))]).unwrap(), [2, 1]);
+        // Both change places in one step, and what is configured no more stays.
+        let swapped = [("a", Some(1)), ("b", Some(2))];
+        assert_eq!(assign(&swapped).unwrap(), [1, 2]);
+        assert_eq!(assign(&[("a", None), ("b", None)]).unwrap(), [1, 2]);
+        // A port that is gone loses its number, and gets another one when it comes back.
+        assert_eq!(assign(&[("c", Some(2)), ("a", None)]).unwrap(), [2, 1]);
+        let back = [("c", None), ("a", None), ("b", None)];
+        assert_eq!(assign(&back).unwrap(), [2, 1, 3]);
+    }
+
+    #[test]
+    fn a_number_of_another_port_that_is_configured_is_refused_and_nothing_changes() {
+        let mut ports = TargetPorts::open(None).unwrap();
+        let tags = [1].into();
+        ports
+            .assign(&given(&[("a", None), ("b", None)]), &tags)
+            .unwrap();
+        for list in [
+            [("a", None), ("b", Some(1))],
+            [("a", Some(7)), ("b", Some(7))],
+        ] {
+            let error = ports.assign(&given(&list), &tags).unwrap_err();
+            let TargetPortsError::Taken { number, owner, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(Some(*number), list[1].1);
+            assert_eq!(*owner, ("a".to_owned(), 1));
+            assert_eq!(ports.number("a", 1), Some(1));
+            assert_eq!(ports.number("b", 1), Some(2));
+        }
     }
 
     #[test]

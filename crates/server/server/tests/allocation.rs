@@ -18,8 +18,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig, TargetConfig,
-    TransmitConfig,
+    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, RelativePorts, ServerConfig,
+    TargetConfig, TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
 use longshore_server::stepped::SteppedServer;
@@ -106,6 +106,7 @@ impl Bench {
                 }]),
                 access: Vec::new(),
                 moved_to: None,
+                relative_ports: RelativePorts::Automatic,
             }],
             discovery: Authentication::none(),
             listeners: vec![ListenerConfig {

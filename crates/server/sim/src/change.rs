@@ -11,7 +11,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_server::config::{
-    AccessRule, ExportsConfig, LunConfig, NamespaceMapEntry, SubsystemConfig, TargetConfig,
+    AccessRule, ExportsConfig, LunConfig, NamespaceMapEntry, RelativePorts, SubsystemConfig,
+    TargetConfig,
 };
 use longshore_server::stepped::SteppedServer;
 use longshore_server::{ClosedVolume, DrainOptions, SwitchError};
@@ -275,6 +276,7 @@ impl Exported {
                 Vec::new()
             },
             moved_to: None,
+            relative_ports: RelativePorts::Automatic,
         }
     }
 

@@ -143,5 +143,6 @@ fn advice(error: HostError) -> &'static str {
         HostError::Malformed | HostError::NotOffered | HostError::PublicValue => {
             "something that is not the server may answer in its place; check the network"
         }
+        _ => "check the logs of both sides",
     }
 }

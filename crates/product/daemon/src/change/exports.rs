@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore_api::state::Session;
 use longshore_iscsi::name::IscsiName;
 use longshore_nvme::nqn::Nqn;
-use longshore_server::config::{AccessRule, HostRule};
+use longshore_server::config::{AccessRule, HostRule, RelativePorts};
 use longshore_volume::Volume;
 
 use super::switch::Exports;
@@ -161,15 +161,28 @@ impl<'a> Views<'a> {
         before.into_values().filter(|it| !stays(it)).collect()
     }
 
+    /// Whether ports of a target get relative identifiers that they were not given before. Its sessions log in again then.
+    fn is_renumbered(&self, target: &str, after: &Views<'_>) -> bool {
+        let ports = |views: &Views<'_>| {
+            let at = views.targets.get(target)?;
+            Some(views.config.targets[*at].relative_ports.clone())
+        };
+        let after = ports(after);
+        after.is_some() && after != Some(RelativePorts::Automatic) && after != ports(self)
+    }
+
     /// What a session would lose by a change to `after`, in one sentence.
     #[must_use]
-    pub fn loss(&self, after: &Views<'_>, session: &Session) -> Option<String> {
+    pub fn loss(&self, later: &Views<'_>, session: &Session) -> Option<String> {
         let (target, peer) = (&*session.target, Some(&*session.peer_name));
         let before = self.of_peer(target, peer)?;
         let who = format!("{} (session {})", session.peer_name, session.id);
-        let Some(after) = after.of_peer(target, peer) else {
+        let Some(after) = later.of_peer(target, peer) else {
             return Some(format!("{who} uses {target}"));
         };
+        if self.is_renumbered(target, later) {
+            return Some(format!("{who} uses a port of {target} that gets a number"));
+        }
         let lost: Vec<String> = before
             .iter()
             .filter(|(number, volume)| after.get(number) != Some(volume))

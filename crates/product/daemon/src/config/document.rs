@@ -2,11 +2,14 @@
 //!
 //! Unknown keys are errors. What the values mean together is decided in [`super::Config::assemble`].
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use longshore_reactor::engine::EngineChoice;
 use longshore_sandbox::Mode as Sandbox;
+use longshore_server::config::RelativePorts;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
@@ -173,6 +176,8 @@ pub struct TargetTable {
     /// Tags of the portal groups it is reachable through.
     #[serde(default)]
     pub portal_groups: Vec<Spanned<u16>>,
+    /// The relative identifiers of its ports.
+    pub relative_port: Option<Spanned<RelativePortEntry>>,
     /// Logical units; all volumes in order when not given.
     pub luns: Option<Vec<Spanned<LunTable>>>,
     /// CHAP accounts of initiators.
@@ -221,6 +226,52 @@ pub struct AccessTable {
     pub accounts: Option<Vec<AccountTable>>,
     /// In place of the target's.
     pub mutual: Option<AccountTable>,
+}
+
+/// Relative identifiers of the ports of a target: `7`, or `{ 1 = 7, 2 = 8 }` by the tags of portal groups.
+#[derive(Clone, Debug)]
+pub struct RelativePortEntry(pub RelativePorts);
+
+impl<'de> Deserialize<'de> for RelativePortEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Identifiers;
+
+        impl<'de> Visitor<'de> for Identifiers {
+            type Value = RelativePorts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number from 1 to 65535, or a table of such numbers by the tags of portal groups")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                identifier(number).map(RelativePorts::Single)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut identifiers = BTreeMap::new();
+                while let Some((tag, number)) = map.next_entry::<String, i64>()? {
+                    let tag = tag.parse().map_err(|_| {
+                        de::Error::custom(format_args!(
+                            "`{tag}` is no tag of a portal group; write `{{ 1 = 7 }}`"
+                        ))
+                    })?;
+                    identifiers.insert(tag, identifier(number)?);
+                }
+                Ok(RelativePorts::ByGroup(identifiers))
+            }
+        }
+
+        fn identifier<E: de::Error>(number: i64) -> Result<NonZeroU16, E> {
+            let small = u16::try_from(number).ok().and_then(NonZeroU16::new);
+            small.ok_or_else(|| {
+                E::custom(format_args!(
+                    "relative target ports are numbers from 1 to 65535, not {number}"
+                ))
+            })
+        }
+
+        deserializer.deserialize_any(Identifiers).map(Self)
+    }
 }
 
 /// A CHAP name and its secret.

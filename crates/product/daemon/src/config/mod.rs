@@ -125,6 +125,20 @@ pub struct Arguments {
     pub is_managed: bool,
 }
 
+/// Notes whose ports have the identifiers that `target` is given.
+fn take_relative_ports(
+    owners: &mut HashMap<u16, String>,
+    target: &TargetConfig,
+) -> Result<(), ProblemKind> {
+    for identifier in target.relative_ports.identifiers() {
+        let name = target.name.as_str().to_owned();
+        if let Some(other) = owners.insert(identifier, name) {
+            return Err(ProblemKind::DuplicateRelativePort { identifier, other });
+        }
+    }
+    Ok(())
+}
+
 /// Everything the server needs to know, checked as far as that goes without touching the world.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -135,6 +149,8 @@ pub struct Config {
     pub targets: Vec<TargetConfig>,
     /// Names of all targets.
     target_names: HashSet<String>,
+    /// Relative target ports that are given, with the names of their targets.
+    relative_ports: HashMap<u16, String>,
     /// NVMe subsystems that are enabled; their names are distinct.
     pub subsystems: Vec<SubsystemConfig>,
     /// Names of all subsystems.
@@ -251,6 +267,7 @@ impl Config {
             volumes,
             targets: Vec::new(),
             target_names: HashSet::new(),
+            relative_ports: HashMap::new(),
             subsystems: Vec::new(),
             subsystem_names: HashSet::new(),
             named: Named::default(),
@@ -527,6 +544,11 @@ impl Config {
             if !self.target_names.insert(target.name.as_str().to_owned()) {
                 let kind = ProblemKind::DuplicateTarget(target.name.as_str().to_owned());
                 problems.add(file.problem(table.name.span(), kind));
+                continue;
+            }
+            let taken = take_relative_ports(&mut self.relative_ports, &target);
+            if let (Err(kind), Some(entry)) = (taken, &table.relative_port) {
+                problems.add(file.problem(entry.span(), kind));
             } else if table.enabled.unwrap_or(true) {
                 self.targets.push(target);
             }

@@ -234,6 +234,22 @@ pub enum ProblemKind {
     /// Moved for good, but not to anywhere.
     #[error("a target that has moved needs `moved-to`; add the address that serves it now")]
     MovedNowhere,
+    /// Two ports of one number.
+    #[error(
+        "relative target port {identifier} is a port of target {other} already; use another number"
+    )]
+    DuplicateRelativePort { identifier: u16, other: String },
+    /// One number for several ports.
+    #[error(
+        "target {target} has a port in each of the portal groups {tags}, so one number is not enough: write \
+         `relative-port = {example}`"
+    )]
+    OneRelativePort {
+        target: String,
+        tags: String,
+        /// With the number that was given for the first one.
+        example: String,
+    },
     /// A logical unit of an unknown volume.
     #[error("there is no volume `{volume}`{suggestion}")]
     UnknownVolume {

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use longshore_server::config::{SubsystemConfig, TargetConfig};
+use longshore_server::config::{RelativePorts, SubsystemConfig, TargetConfig};
 
 use super::problem::{Problem, ProblemKind};
 use super::warning::Warning;
@@ -100,6 +100,7 @@ impl Config {
             }
             let reaches =
                 |tag: u16| target.portal_groups.is_empty() || target.portal_groups.contains(&tag);
+            check_relative_port(target, portals)?;
             let outside = portals
                 .iter()
                 .find(|(address, tag)| reaches(*tag) && !is_loopback(*address));
@@ -168,15 +169,46 @@ fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
+/// Checks that a target that has one number has one port.
+fn check_relative_port(
+    target: &TargetConfig,
+    portals: &[(SocketAddr, u16)],
+) -> Result<(), Problem> {
+    let RelativePorts::Single(identifier) = &target.relative_ports else {
+        return Ok(());
+    };
+    let groups = &target.portal_groups;
+    let mut tags = tags_of(portals);
+    tags.retain(|tag| groups.is_empty() || groups.contains(tag));
+    if tags.len() < 2 {
+        return Ok(());
+    }
+    let example = format!("{{ {} = {identifier}, {} = … }}", tags[0], tags[1]);
+    Err(Problem::general(ProblemKind::OneRelativePort {
+        target: target.name.as_str().to_owned(),
+        tags: joined(&tags),
+        example,
+    }))
+}
+
+/// The tags of portals, each once, ascending.
+fn tags_of(portals: &[(SocketAddr, u16)]) -> Vec<u16> {
+    let mut tags: Vec<u16> = portals.iter().map(|(_, tag)| *tag).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    tags
+}
+
+fn joined(tags: &[u16]) -> String {
+    let tags: Vec<String> = tags.iter().map(u16::to_string).collect();
+    tags.join(", ")
+}
+
 /// A target names a portal group that no portal is in.
 fn unknown_portal_group(target: &TargetConfig, tag: u16, portals: &[(SocketAddr, u16)]) -> Problem {
-    let mut used: Vec<u16> = portals.iter().map(|(_, tag)| *tag).collect();
-    used.sort_unstable();
-    used.dedup();
-    let used: Vec<String> = used.iter().map(u16::to_string).collect();
     Problem::general(ProblemKind::UnknownPortalGroup {
         target: target.name.as_str().to_owned(),
         tag,
-        used: used.join(", "),
+        used: joined(&tags_of(portals)),
     })
 }

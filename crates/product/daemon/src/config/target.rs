@@ -2,7 +2,7 @@
 
 use longshore_iscsi::name::{IscsiName, NameError};
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
-use longshore_server::config::{AccessRule, LunConfig, Moved, TargetConfig};
+use longshore_server::config::{AccessRule, LunConfig, Moved, RelativePorts, TargetConfig};
 use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
@@ -44,6 +44,7 @@ pub(super) fn default_target(
         default_luns: Some(every_volume(volumes).map_err(Problem::general)?),
         access: Vec::new(),
         moved_to: None,
+        relative_ports: RelativePorts::Automatic,
     })
 }
 
@@ -111,6 +112,10 @@ impl TargetReader<'_> {
             default_luns: None,
             access: Vec::new(),
             moved_to: moved_to(file, table)?,
+            relative_ports: match &table.relative_port {
+                Some(entry) => entry.get_ref().0.clone(),
+                None => RelativePorts::Automatic,
+            },
         };
         for rule in &table.access {
             self.read_rule(table, rule.get_ref(), rule.span(), &own, &mut target)?;

@@ -1,7 +1,8 @@
+use std::num::NonZeroU16;
 use std::path::Path;
 
 use longshore_iscsi::name::IscsiName;
-use longshore_server::config::LunConfig;
+use longshore_server::config::{LunConfig, RelativePorts};
 
 use super::reach::Addresses;
 use super::*;
@@ -449,6 +450,75 @@ fn a_target_can_have_moved_for_now_or_for_good() {
         ),
     ] {
         assert_eq!(moved(keys), Some((address.to_owned(), permanent)), "{keys}");
+    }
+}
+
+#[test]
+fn the_relative_port_of_a_target_is_a_number_or_a_number_for_each_portal_group() {
+    let number = |number| NonZeroU16::new(number).unwrap();
+    let ports = |keys: &str| {
+        config(&format!("{TARGET}{keys}")).targets[0]
+            .relative_ports
+            .clone()
+    };
+    assert_eq!(ports(""), RelativePorts::Automatic);
+    assert_eq!(
+        ports("relative-port = 7\n"),
+        RelativePorts::Single(number(7))
+    );
+    let by_group = [(1, number(7)), (20, number(65_535))];
+    assert_eq!(
+        ports("relative-port = { 1 = 7, 20 = 65535 }\n"),
+        RelativePorts::ByGroup(by_group.into())
+    );
+    for (value, reason) in [
+        ("0", "numbers from 1 to 65535, not 0"),
+        ("65536", "not 65536"),
+        ("\"7\"", "a number from 1 to 65535, or a table"),
+        ("{ one = 7 }", "`one` is no tag of a portal group"),
+        ("{ 1 = 0 }", "not 0"),
+    ] {
+        let message = refusal(&format!("{TARGET}relative-port = {value}\n"));
+        assert!(message.contains(reason), "{value}: {message}");
+    }
+}
+
+#[test]
+fn two_ports_cannot_have_one_relative_identifier() {
+    let second = "[[target]]\nname = \"iqn.2026-11.x:second\"\n";
+    for (one, other) in [
+        ("7", "7"),
+        ("7", "{ 1 = 8, 2 = 7 }"),
+        ("{ 1 = 7 }", "{ 2 = 7 }"),
+    ] {
+        let message = refusal(&format!(
+            "{TARGET}relative-port = {one}\n{second}relative-port = {other}\n"
+        ));
+        let expected =
+            ":10:17: relative target port 7 is a port of target iqn.2026-11.com.example:t already";
+        assert!(message.contains(expected), "{message}");
+    }
+    let message = refusal(&format!("{TARGET}relative-port = {{ 1 = 7, 2 = 7 }}\n"));
+    assert!(
+        message.contains("relative target port 7 is a port of target"),
+        "{message}"
+    );
+}
+
+#[test]
+fn one_number_is_not_enough_for_a_target_in_two_portal_groups() {
+    let listen = "[listen]\niscsi = [\"127.0.0.1:1,tag=1\", \"127.0.0.1:2,tag=4\"]\n";
+    let two = config(&format!("{TARGET}relative-port = 7\n{listen}"));
+    let message = check(&two).unwrap_err();
+    assert!(
+        message.contains("groups 1, 4") && message.contains("{ 1 = 7, 4 = … }"),
+        "{message}"
+    );
+    for keys in [
+        "portal-groups = [4]\nrelative-port = 7\n",
+        "relative-port = { 1 = 7 }\n",
+    ] {
+        check(&config(&format!("{TARGET}{keys}{listen}"))).unwrap();
     }
 }
 

@@ -13,7 +13,7 @@ use longshore_scst::change::Change;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
-use longshore_scst::state::{Connection, Device, Session, State};
+use longshore_scst::state::{Connection, Device, Served, Session, State, cpu_mask};
 use longshore_scst::write;
 use longshore_server::Control;
 use longshore_server::observe::ConnectionStatistics;
@@ -91,6 +91,18 @@ impl Source {
             whole.targets.iter().cloned(),
             self.sessions(),
         );
+        for target in self.server.targets() {
+            let Some((_, relative_port)) = target.ports.first() else {
+                continue;
+            };
+            let served = Served {
+                id: target.id,
+                relative_port: *relative_port,
+            };
+            state.serve(&target.name, served);
+        }
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        state.cpu_mask = cpu_mask(cores);
         state.queue_depth = whole.queue_depth;
         state.nop_interval = whole.nop_interval;
         state.nop_timeout = whole.nop_timeout;
@@ -314,6 +326,7 @@ fn connection(found: Option<&ConnectionStatistics>, address: String) -> Connecti
     Connection {
         address,
         commands: found.counts.operations,
+        active: u64::try_from(found.tasks).unwrap_or(u64::MAX),
         policy: transmit.policy.to_string(),
         nagle: transmit.nagle,
         busy: transmit.busy,

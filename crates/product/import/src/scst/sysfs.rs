@@ -323,6 +323,25 @@ fn ignored_or_refused(at: &At, key: &str, value: &str, draft: &mut Draft) {
     }
 }
 
+fn relative_port(at: &At, value: &str, target: &mut Target, draft: &mut Draft) {
+    match value.parse::<u16>() {
+        Ok(0) => draft.ledger.same_as_default(at),
+        Ok(number) => match draft.owner_of_port(number) {
+            Some(other) => {
+                let why = format!("{other} has this relative target port already");
+                draft.ledger.refused(at, why);
+            }
+            None => {
+                target.relative_ports = vec![(None, number)];
+                draft.ledger.mapped(at, "relative-port");
+            }
+        },
+        Err(_) => draft
+            .ledger
+            .refused(at, "relative target ports are numbers from 1 to 65535"),
+    }
+}
+
 fn attribute(statement: &Statement, target: &mut Target, draft: &mut Draft) {
     let (at, key, value) = (&statement.at, statement.key.as_str(), statement.value());
     match key {
@@ -335,12 +354,11 @@ fn attribute(statement: &Statement, target: &mut Target, draft: &mut Draft) {
                 target.authentication.mutual = Some(account);
                 draft.ledger.mapped(at, "mutual");
             }
-            None => draft.ledger.refused(at, "an account is a user and a secret"),
+            None => draft
+                .ledger
+                .refused(at, "an account is a user and a secret"),
         },
-        "rel_tgt_id" => draft.ledger.ignored(
-            at,
-            "the server numbers its target ports and keeps the numbers; hosts find paths by the name of the disk",
-        ),
+        "rel_tgt_id" => relative_port(at, value, target, draft),
         "alias" => {
             target.alias = Some(value.to_owned()).filter(|alias| !alias.is_empty());
             draft.ledger.mapped(at, "alias");
@@ -352,17 +370,26 @@ fn attribute(statement: &Statement, target: &mut Target, draft: &mut Draft) {
                 draft.ledger.mapped(at, format!("listen.iscsi, tag {tag}"));
             }
             Err(_) if value == "*" => draft.ledger.same_as_default(at),
-            Err(_) => draft.ledger.refused(at, "a pattern of addresses; name each address"),
+            Err(_) => draft
+                .ledger
+                .refused(at, "a pattern of addresses; name each address"),
         },
         "per_portal_acl" if values::switch(value) == Some(true) => {
-            draft.ledger.refused(at, "initiators are admitted by name, not by address and name");
+            draft.ledger.refused(
+                at,
+                "initiators are admitted by name, not by address and name",
+            );
         }
         "per_portal_acl" => draft.ledger.same_as_default(at),
         "redirect" if value.is_empty() => draft.ledger.same_as_default(at),
         "redirect" => draft.ledger.refused(at, "set `moved-to` by hand"),
         "NopInInterval" | "NopInTimeout" => match value.parse::<u64>() {
             Ok(seconds) => {
-                let key = if key == "NopInInterval" { "nop-interval" } else { "nop-timeout" };
+                let key = if key == "NopInInterval" {
+                    "nop-interval"
+                } else {
+                    "nop-timeout"
+                };
                 draft.limit(at, key, seconds.to_string());
             }
             Err(_) => draft.ledger.refused(at, "this is no number of seconds"),
@@ -371,9 +398,20 @@ fn attribute(statement: &Statement, target: &mut Target, draft: &mut Draft) {
             at,
             "`limits.queue-depth` holds for all sessions, and is 512 by itself",
         ),
-        "RspTimeout" | "MaxSessions" | "MaxXmitDataSegmentLength" | "addr_method" | "cpu_mask"
-        | "io_grouping_type" | "trace_level" | "comment" | "black_hole" | "forward_src"
-        | "forward_dst" | "forwarding" | "thread_pid" | "aen_disabled" => {
+        "RspTimeout"
+        | "MaxSessions"
+        | "MaxXmitDataSegmentLength"
+        | "addr_method"
+        | "cpu_mask"
+        | "io_grouping_type"
+        | "trace_level"
+        | "comment"
+        | "black_hole"
+        | "forward_src"
+        | "forward_dst"
+        | "forwarding"
+        | "thread_pid"
+        | "aen_disabled" => {
             ignored_or_refused(at, key, value, draft);
         }
         _ => match values::negotiated(key, value) {

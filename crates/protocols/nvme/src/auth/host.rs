@@ -16,6 +16,7 @@ use super::secret::Secret;
 
 /// How an authentication ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// The controller said so.
     #[error("the controller answers: {}", .0.text())]

@@ -31,6 +31,7 @@ pub struct Secret {
 
 /// Why a text is no secret. The text is not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SecretError {
     #[error("a secret has the form DHHC-1:HH:<base64>:, as nvme gen-dhchap-key writes it")]
     Form,

@@ -24,6 +24,7 @@ pub struct ConfiguredKey {
 
 /// Why a text is no key. The text is not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfiguredKeyError {
     #[error("a key has the form NVMeTLSkey-1:HH:<base64>:, as nvme gen-tls-key writes it")]
     Form,

@@ -85,6 +85,19 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A port is to have an identifier that another one has.
+    #[error(
+        "relative target port {identifier} of target {target} is that of target {owner} in portal group {tag}, which \
+         reservations may name; give one of both another number (`relative-port`)"
+    )]
+    RelativePortTaken {
+        identifier: u16,
+        target: String,
+        /// The target that has it.
+        owner: String,
+        /// The portal group of its port.
+        tag: u16,
+    },
     /// No event loop could be made.
     #[error(transparent)]
     Engine(#[from] EngineError),

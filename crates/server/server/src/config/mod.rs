@@ -5,7 +5,9 @@ mod copies;
 mod error;
 mod listener_id;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +112,7 @@ pub struct TargetConfig {
     pub alias: Option<String>,
     /// Portal group tags it is reachable through. Empty: all.
     pub portal_groups: Vec<u16>,
+    pub relative_ports: RelativePorts,
     /// What it offers in negotiations.
     pub login: LoginConfig,
     /// What initiators must prove, where their access rule says nothing else.
@@ -133,6 +136,41 @@ impl TargetConfig {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.default_luns.is_some() && self.authentication.none_allowed
+    }
+}
+
+/// Relative target port identifiers of a target (SPC-4 §7.8.6.6), as far as they are given. The server numbers its other
+/// ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RelativePorts {
+    #[default]
+    Automatic,
+    /// Of its only port; of several, that in the portal group with the lowest tag.
+    Single(NonZeroU16),
+    /// By the tags of portal groups.
+    ByGroup(BTreeMap<u16, NonZeroU16>),
+}
+
+impl RelativePorts {
+    /// The identifiers that are given.
+    pub fn identifiers(&self) -> impl Iterator<Item = u16> {
+        let (single, by_group) = match self {
+            Self::Automatic => (None, None),
+            Self::Single(identifier) => (Some(identifier), None),
+            Self::ByGroup(identifiers) => (None, Some(identifiers.values())),
+        };
+        let all = single.into_iter().chain(by_group.into_iter().flatten());
+        all.map(|identifier| identifier.get())
+    }
+
+    /// The identifier given to the port in the portal group `tag`, of a target that is reached through all of `tags`.
+    pub(crate) fn of(&self, tag: u16, tags: &[u16]) -> Option<u16> {
+        let identifier = match self {
+            Self::Automatic => None,
+            Self::Single(identifier) => (tags.iter().min() == Some(&tag)).then_some(*identifier),
+            Self::ByGroup(identifiers) => identifiers.get(&tag).copied(),
+        };
+        identifier.map(NonZeroU16::get)
     }
 }
 

@@ -245,6 +245,7 @@ impl<P: Protocol> Driven for Connection<P> {
             counts: channel.counts,
             transmit: channel.pacing.policy.statistics(),
             tcp: None,
+            tasks: tasks.len(),
             pending_bytes: channel.transmit.pending_bytes(),
             transmit_bytes: channel.transmit.memory() + channel.transmit.list_memory(),
             task_bytes: tasks.memory(),

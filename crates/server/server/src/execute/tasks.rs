@@ -55,6 +55,11 @@ impl<W> Tasks<W> {
         self.parked == 0
     }
 
+    /// Number of tasks that are parked.
+    pub(crate) const fn len(&self) -> usize {
+        self.parked
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<W>>()

@@ -15,7 +15,7 @@ use crate::address::TargetId;
 use crate::config::{Copies, ExportsConfig, LunConfig, PeerLimits, StartError, TargetConfig};
 use crate::mail::message::Post;
 
-use crate::target_ports::{TargetPorts, TargetPortsError};
+use crate::target_ports::{PortsOf, TargetPorts, TargetPortsError};
 use crate::volume_store::VolumeStore;
 
 /// What units are made with.
@@ -294,15 +294,13 @@ impl Registry {
         configs: impl Iterator<Item = &'a TargetConfig>,
         tags: &BTreeSet<u16>,
     ) -> Result<Vec<Vec<(u16, u16)>>, StartError> {
-        let ports: Vec<(String, Vec<u16>)> = configs
-            .map(|config| (config.name.as_str().to_owned(), reached(config, tags)))
-            .collect();
+        let ports: Vec<PortsOf> = configs.map(|config| ports_of(config, tags)).collect();
         self.target_ports
             .assign(&ports, tags)
             .map_err(|error| ports_failed(self.state_directory.as_deref(), &error))?;
-        let numbered = ports.iter().map(|(name, tags)| {
-            let numbers = tags.iter().map(|tag| {
-                let number = self.target_ports.number(name, *tag);
+        let numbered = ports.iter().map(|ports| {
+            let numbers = ports.groups.iter().map(|(tag, _)| {
+                let number = self.target_ports.number(&ports.target, *tag);
                 (*tag, number.expect("every port has been given a number"))
             });
             numbers.collect()
@@ -369,18 +367,38 @@ fn port_ids(listeners: &[Listener]) -> Vec<u16> {
     ports.map(|port| port.port_id).collect()
 }
 
-/// Portal groups through which a target is reached.
-fn reached(config: &TargetConfig, tags: &BTreeSet<u16>) -> Vec<u16> {
+/// The ports of a target: in the portal groups through which it is reached.
+fn ports_of(config: &TargetConfig, tags: &BTreeSet<u16>) -> PortsOf {
     let groups = &config.portal_groups;
     let tags = tags.iter().copied();
-    tags.filter(|tag| groups.is_empty() || groups.contains(tag))
-        .collect()
+    let reached: Vec<u16> = tags
+        .filter(|tag| groups.is_empty() || groups.contains(tag))
+        .collect();
+    let given = |tag: &u16| (*tag, config.relative_ports.of(*tag, &reached));
+    PortsOf {
+        target: config.name.as_str().to_owned(),
+        groups: reached.iter().map(given).collect(),
+    }
 }
 
 fn ports_failed(directory: Option<&Path>, error: &TargetPortsError) -> StartError {
-    StartError::TargetPorts {
-        path: TargetPorts::path(directory.unwrap_or(Path::new(""))),
-        reason: error.to_string(),
+    match error {
+        TargetPortsError::Taken {
+            number,
+            target,
+            owner,
+        } => StartError::RelativePortTaken {
+            identifier: *number,
+            target: target.clone(),
+            owner: owner.0.clone(),
+            tag: owner.1,
+        },
+        TargetPortsError::File(_)
+        | TargetPortsError::Damaged { .. }
+        | TargetPortsError::TooMany => StartError::TargetPorts {
+            path: TargetPorts::path(directory.unwrap_or(Path::new(""))),
+            reason: error.to_string(),
+        },
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub target: Option<TargetId>,
     /// By ascending number. Those that are gone are the last.
     pub luns: Vec<LunEntry>,
+    /// Relative identifier of the port through which it came.
+    port: Option<u16>,
     /// Volumes that had numbers in this session which they have no more.
     former: BTreeMap<u16, Uuid>,
     /// The version of the exports that it knows.
@@ -81,12 +83,15 @@ impl Session {
             ticket,
             target,
             luns: Vec::new(),
+            port: None,
             former: BTreeMap::new(),
             revision: exports.revision,
             id,
             since_ms,
         };
         let target = target.and_then(|id| exports.targets.get(id));
+        let tag = parameters.portal_group_tag.map_or(0, |tag| tag.0);
+        session.port = target.and_then(|target| target.relative_target_port(tag));
         if let Some(target) = target
             && let Some(admission) = target.admission(&parameters.initiator_name)
         {
@@ -126,7 +131,12 @@ impl Session {
         };
         let tag = parameters.portal_group_tag.map_or(0, |tag| tag.0);
         let target = exports.targets.get(id);
-        let target = target.filter(|target| target.is_reachable(tag));
+        // Its registrations name the port. With another identifier it would be another nexus, so it logs in again.
+        let is_its_port = |target: &&Arc<Target>| {
+            let port = target.relative_target_port(tag);
+            port.is_some() && port == self.port
+        };
+        let target = target.filter(is_its_port);
         if target.is_some_and(|target| target.mapped <= known) {
             return (Renewed::Nothing, Vec::new());
         }

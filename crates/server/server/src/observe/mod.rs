@@ -14,8 +14,8 @@ pub use crate::counters::{
 pub(crate) use report::VERSION;
 pub use report::{
     ConnectionCounts, ConnectionStatistics, Derived, EngineStatistics, MemoryStatistics, Sampling,
-    ShardStatistics, StageStatistics, Statistics, TcpStatistics, ThreadTimes, VolumeCounts,
-    VolumeLimits,
+    ShardStatistics, StageStatistics, Statistics, TargetReport, TcpStatistics, ThreadTimes,
+    VolumeCounts, VolumeLimits,
 };
 
 pub use sessions::{MappedVolume, NoSuchSession, SessionId, SessionReport, Sessions};

@@ -173,6 +173,8 @@ pub struct ConnectionStatistics {
     pub moves: u64,
     #[serde(flatten)]
     pub counts: ConnectionCounts,
+    /// Commands that are in progress.
+    pub tasks: usize,
     /// Bytes that wait to be sent.
     pub pending_bytes: usize,
     /// Bytes of memory of its transmit queue.
@@ -243,6 +245,17 @@ pub struct ConnectionCounts {
     /// Sends that took bytes.
     pub sends: u64,
     pub sent_bytes: u64,
+}
+
+/// A target that is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetReport {
+    /// Its name in normal form.
+    pub name: String,
+    /// A number that no other target gets while the server runs.
+    pub id: u32,
+    /// Portal group tags with the relative identifiers of its ports there.
+    pub ports: Vec<(u16, u16)>,
 }
 
 /// What was done to a volume by commands of peers.

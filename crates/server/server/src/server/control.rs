@@ -21,8 +21,8 @@ use crate::exports::listener::{Listener, ListenerKind};
 use crate::exports::{Exports, Unit};
 use crate::mail::grace::{Bell, Token};
 use crate::mail::message::Message;
-use crate::observe::Statistics;
 use crate::observe::sessions::{self, NoSuchSession, SessionId, SessionReport, Sessions};
+use crate::observe::{Statistics, TargetReport};
 use crate::statistics;
 
 /// How long somebody who asks waits for all shards together.
@@ -128,6 +128,20 @@ impl Control {
     /// There is no such listener, or the server is about to end.
     pub fn remove_listener(&self, listener: ListenerId) -> Result<(), SwitchError> {
         self.board.remove_listener(listener.0)
+    }
+
+    /// The targets that are exported, with the numbers of their ports.
+    #[must_use]
+    pub fn targets(&self) -> Vec<TargetReport> {
+        let exports = self.board.exports();
+        let targets = exports.targets.iter();
+        targets
+            .map(|target| TargetReport {
+                name: target.config.name.as_str().to_owned(),
+                id: target.id.0,
+                ports: target.ports.clone(),
+            })
+            .collect()
     }
 
     /// Listeners, with their addresses: those of the configuration in its order, first those of iSCSI, then those

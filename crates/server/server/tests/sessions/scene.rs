@@ -8,8 +8,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::EngineChoice;
 use longshore_server::config::{
-    AccessRule, Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig,
-    TargetConfig, TransmitConfig,
+    AccessRule, Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, RelativePorts,
+    ServerConfig, TargetConfig, TransmitConfig,
 };
 use longshore_server::{Control, Server};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
@@ -77,6 +77,7 @@ pub fn target(name_: &str, volumes: usize) -> TargetConfig {
         ),
         access: Vec::new(),
         moved_to: None,
+        relative_ports: RelativePorts::Automatic,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use longshore_reactor::EngineChoice;
-use longshore_server::config::ServerConfig;
+use longshore_server::config::{RelativePorts, ServerConfig, TargetConfig};
 use longshore_server::{Server, StartError};
 use longshore_tests::initiator::{Data, Initiator, Login};
 use longshore_tests::server::TARGET;
@@ -110,6 +110,44 @@ fn numbers_of_ports_that_are_gone_are_not_given_to_others() {
     let scene = Scene::new(on_a_disk(directory.path(), &[1], &[newer, TARGET, EARLIER]));
     assert_ne!(identifier(&mut host(&scene, 0, 1, newer)), earlier);
     assert_eq!(identifier(&mut host(&scene, 0, 1, EARLIER)), earlier);
+}
+
+fn numbered(name: &str, number: u16) -> TargetConfig {
+    TargetConfig {
+        relative_ports: RelativePorts::Single(number.try_into().unwrap()),
+        ..target(name, 1)
+    }
+}
+
+#[test]
+fn a_port_has_the_number_that_it_is_given_and_keeps_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = on_a_disk(directory.path(), &[1], &[EARLIER]);
+    config.targets.push(numbered(TARGET, 300));
+    let scene = Scene::new(config);
+    assert_eq!(identifier(&mut host(&scene, 0, 1, TARGET)), 300);
+    assert_eq!(identifier(&mut host(&scene, 0, 1, EARLIER)), 1);
+    drop(scene);
+    // Without the key in the configuration it is the same port still.
+    let scene = Scene::new(on_a_disk(directory.path(), &[1], &[TARGET]));
+    assert_eq!(identifier(&mut host(&scene, 0, 1, TARGET)), 300);
+}
+
+#[test]
+fn the_number_of_another_target_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Scene::new(on_a_disk(directory.path(), &[1], &[EARLIER])));
+    let mut config = on_a_disk(directory.path(), &[1], &[EARLIER]);
+    config.targets.push(numbered(TARGET, 1));
+    let error = Server::start(config).unwrap_err();
+    let StartError::RelativePortTaken {
+        identifier, owner, ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((*identifier, owner.as_str()), (1, EARLIER));
+    assert!(error.to_string().contains("`relative-port`"), "{error}");
 }
 
 #[test]

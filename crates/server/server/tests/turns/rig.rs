@@ -11,8 +11,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, ExportsConfig, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig,
-    TargetConfig, TransmitConfig,
+    Copies, ExportsConfig, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, RelativePorts,
+    ServerConfig, TargetConfig, TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
 use longshore_server::stepped::{Next, SteppedServer};
@@ -455,6 +455,7 @@ fn config(options: &Options) -> ServerConfig {
             }]),
             access: Vec::new(),
             moved_to: None,
+            relative_ports: RelativePorts::Automatic,
         }],
         discovery: Authentication::none(),
         listeners: vec![ListenerConfig {
