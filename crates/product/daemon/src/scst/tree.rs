@@ -22,7 +22,7 @@ use rustix::fs::OFlags;
 
 use super::nodes::Nodes;
 use super::source::Source;
-use crate::threads::THREAD_STACK_BYTES;
+use crate::threads::CHANGE_STACK_BYTES;
 
 /// What a file says it has, as in sysfs.
 const FILE_BYTES: u64 = 4096;
@@ -67,7 +67,7 @@ impl Tree {
         let writer = Arc::clone(&source);
         thread::Builder::new()
             .name("scst-change".to_owned())
-            .stack_size(THREAD_STACK_BYTES)
+            .stack_size(CHANGE_STACK_BYTES)
             .spawn(move || carry_out(&writer, &inbox))?;
         Ok(Self {
             source,
