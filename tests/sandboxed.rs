@@ -2,13 +2,15 @@
 //! does not have is refused, with the key to set.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use longshore_tests::api::{ApiAddress, VerbResult, verb};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder, free_port};
+use longshore_tests::server::{Server, ServerBuilder, TARGET, free_port};
 use longshore_tests::skip::skip;
 
 const ENGINES: [&str; 2] = ["io_uring", "epoll"];
@@ -149,23 +151,20 @@ fn both_protocols_are_served_on_both_engines() {
     }
 }
 
+/// By name, which the library has to look up in the sandbox; and once more after the other server has gone and come back.
 #[test]
 fn volumes_of_other_servers_are_served() {
     for engine in ENGINES {
         for backend in ["iscsi", "nvme-tcp"] {
+            let (iscsi, nvme) = (free_port(), free_port());
             let far = ServerBuilder::new()
                 .volume("d,backend=mem,size=8M")
-                .iscsi()
-                .nvme()
-                .start()
-                .unwrap();
+                .iscsi_at(iscsi, "")
+                .nvme_at(nvme, "");
+            let first = far.clone().start().unwrap();
             let url = match backend {
-                "iscsi" => format!(
-                    "iscsi://{}/{}/0",
-                    far.portal(0),
-                    longshore_tests::server::TARGET
-                ),
-                _ => format!("nvme+tcp://{}/{SUBSYSTEM}/1", far.nvme(0)),
+                "iscsi" => format!("iscsi://localhost:{}/{TARGET}/0", iscsi.port()),
+                _ => format!("nvme+tcp://localhost:{}/{SUBSYSTEM}/1", nvme.port()),
             };
             let near = ServerBuilder::new()
                 .volume(&format!("r,backend={backend},url={url}"))
@@ -184,9 +183,67 @@ fn volumes_of_other_servers_are_served() {
                 }
             };
             use_volumes(&near, 1);
+            first.kill().unwrap();
+            let second = far.start().unwrap();
+            use_volumes(&near, 1);
             near.stop(LIMIT).unwrap();
-            far.stop(LIMIT).unwrap();
+            second.stop(LIMIT).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_device_is_served() {
+    let scratch = Scratch::new("sandboxed-device");
+    let image = scratch.join("image");
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    let Some(device) = LoopDevice::over(&image) else {
+        skip("there can be no loop device here");
+        return;
+    };
+    for engine in ENGINES {
+        let server = ServerBuilder::new()
+            .volume(&format!("b,backend=block,path={},direct", device.0))
+            .iscsi()
+            .nvme()
+            .argument("--engine")
+            .argument(engine)
+            .start()
+            .unwrap();
+        use_volumes(&server, 1);
+        let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(2)).unwrap();
+        // UNMAP of blocks 8 to 15: a control of the device.
+        let mut list = [0; 24];
+        list[1] = 22;
+        list[3] = 16;
+        list[15] = 8;
+        list[19] = 8;
+        let cdb = [0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+        let answer = initiator.command(0, &cdb, Data::Out(&list)).unwrap();
+        assert!(answer.is_good(), "{answer:?}");
+        assert!(server.stop(LIMIT).unwrap().success());
+    }
+}
+
+/// A file as a device. Takes root.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn over(image: &Path) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let made = losetup
+            .args(["--find", "--show"])
+            .arg(image)
+            .output()
+            .ok()?;
+        let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        made.status.success().then_some(Self(device))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 

@@ -17,6 +17,13 @@ pub fn set(held: Held) {
     let _ = HELD.set(held);
 }
 
+/// Refuses further rings of io_uring, when the event loops have theirs.
+pub fn refuse_rings() {
+    if let Some(Err(error)) = HELD.get().map(Held::refuse_rings) {
+        tracing::warn!("sandbox: further rings of io_uring can be made: {error}");
+    }
+}
+
 /// What holds, in a line.
 pub fn shown() -> String {
     HELD.get().map_or_else(|| "off".to_owned(), Held::to_string)

@@ -27,6 +27,7 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::config::{Arguments, Config, VolumeSource};
 use crate::confinement::{self, Incomplete};
 use crate::control::{self, ControlEvent};
+use crate::held;
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::opening::log_opened;
@@ -197,6 +198,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);
+    held::refuse_rings();
     let controlled = server.control();
     let process = Process {
         engine: server.engine().to_string(),

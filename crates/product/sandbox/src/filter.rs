@@ -8,12 +8,15 @@
 //! | [`calls::FATAL`] | ends the process (SIGSYS) | allowed |
 //! | [`calls::allowed`] | allowed, if its arguments are | fails with EPERM |
 //!
-//! They are installed in this order.
+//! They are installed in this order. Once the event loops run, a fourth filter refuses further rings of io_uring
+//! (EPERM): those of the loops are restricted to reads and writes of open files and the like.
 
 use std::collections::BTreeMap;
 
 use longshore_reactor::seccomp::{self, Audit, Instruction};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch,
+};
 
 use crate::calls;
 use crate::policy::Policy;
@@ -32,21 +35,47 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub fn install(policy: &Policy) -> Result<(), String> {
     let programs = programs(policy).map_err(|error| error.to_string())?;
     for (program, audit) in programs {
-        let program: Vec<Instruction> = program
-            .iter()
-            .map(|it| Instruction {
-                code: it.code,
-                jump_true: it.jt,
-                jump_false: it.jf,
-                value: it.k,
-            })
-            .collect();
-        seccomp::install(&program, audit).map_err(|error| format!("seccomp: {error}"))?;
+        install_program(&program, audit)?;
     }
     Ok(())
 }
 
-fn programs(policy: &Policy) -> Result<[(BpfProgram, Audit); 3], seccompiler::BackendError> {
+/// Refuses further rings of io_uring, for all threads.
+///
+/// # Errors
+/// Why not.
+pub fn refuse_rings() -> Result<(), String> {
+    let rules = Rules::from([(libc::SYS_io_uring_setup, Vec::new())]);
+    let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let program = compiled(rules, SeccompAction::Allow, refusal);
+    install_program(
+        &program.map_err(|error| error.to_string())?,
+        Audit::Refusals,
+    )
+}
+
+fn install_program(program: &BpfProgram, audit: Audit) -> Result<(), String> {
+    let program: Vec<Instruction> = program
+        .iter()
+        .map(|it| Instruction {
+            code: it.code,
+            jump_true: it.jt,
+            jump_false: it.jf,
+            value: it.k,
+        })
+        .collect();
+    seccomp::install(&program, audit).map_err(|error| format!("seccomp: {error}"))
+}
+
+fn compiled(
+    rules: Rules,
+    other: SeccompAction,
+    named: SeccompAction,
+) -> Result<BpfProgram, BackendError> {
+    SeccompFilter::new(rules, other, named, ARCHITECTURE)?.try_into()
+}
+
+fn programs(policy: &Policy) -> Result<[(BpfProgram, Audit); 3], BackendError> {
     let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
     let all =
         |numbers: &[i64]| -> Rules { numbers.iter().map(|number| (*number, Vec::new())).collect() };
@@ -57,9 +86,6 @@ fn programs(policy: &Policy) -> Result<[(BpfProgram, Audit); 3], seccompiler::Ba
             !calls::MOUNTING.contains(number) && !calls::STARTING.contains(number)
         });
     }
-    let compiled = |rules, other, named| -> Result<BpfProgram, seccompiler::BackendError> {
-        SeccompFilter::new(rules, other, named, ARCHITECTURE)?.try_into()
-    };
     let absent = compiled(
         all(&calls::ABSENT),
         SeccompAction::Allow,
@@ -71,7 +97,7 @@ fn programs(policy: &Policy) -> Result<[(BpfProgram, Audit); 3], seccompiler::Ba
         errno(libc::EPERM),
         SeccompAction::Allow,
     )?;
-    // The last one does not allow the installation of filters. Each start of a thread meets the first one.
+    // Each start of a thread meets the first one.
     Ok([
         (absent, Audit::Nothing),
         (fatal, Audit::Refusals),

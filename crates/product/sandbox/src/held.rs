@@ -102,6 +102,18 @@ impl Held {
         missing
     }
 
+    /// Refuses further rings of io_uring, when the event loops have theirs.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn refuse_rings(&self) -> Result<(), String> {
+        match &self.calls {
+            Ok(()) => crate::filter::refuse_rings(),
+            // Without the other filters there is nothing to go around.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Whether a volume at this path could be opened or made.
     #[must_use]
     pub fn permits_file(&self, path: &Path) -> bool {

@@ -14,7 +14,8 @@
 //!
 //! Landlock knows files by their inodes: a rule for a file ends with its replacement, one for a folder does not. It bounds
 //! ports and not addresses, and TCP alone: other kinds of network sockets are refused by the list of calls.
-//! Operations of io_uring pass no seccomp filter; Landlock holds for them.
+//! Operations of io_uring pass no seccomp filter. Landlock holds for them, and the rings of the event loops are restricted
+//! to what they do (`longshore-reactor`); when they are there, [`Held::refuse_rings`] keeps others from being made.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,10 @@ pub use policy::{Mode, Policy};
 /// The order is that of need: the filter of system calls comes last, since the others make calls outside of its list.
 #[must_use]
 pub fn enter(policy: Policy) -> Held {
+    if policy.mounts && !rustix::process::geteuid().is_root() {
+        let reason = || "SCST's trees are mounted by a program, fusermount3".to_owned();
+        return Held::new(policy, Err(reason()), Err(reason()), Err(reason()));
+    }
     let alone = files::is_alone();
     let privileges = capabilities::drop_unused(&policy);
     let files = match (&alone, policy.mounts) {

@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, Output, id};
 use std::thread;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineError, IoUringRefusal, Waker};
 use longshore_sandbox::{Layer, Policy, enter};
 use longshore_tests::skip::skip;
 use nix::errno::Errno;
@@ -278,6 +279,10 @@ fn main() -> ExitCode {
         .iter()
         .map(|(layer, name, fate, _)| Trial::test(*name, move || check(*layer, name, *fate)))
         .collect();
+    trials.push(Trial::test(
+        "no_ring_is_made_after_those_of_the_event_loops",
+        rings,
+    ));
     trials.push(Trial::test("datagrams_need_another_server", datagrams));
     trials.push(Trial::test(
         "a_process_of_threads_stays_outside_aloud",
@@ -358,6 +363,35 @@ fn datagrams() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A ring can be made as long as event loops start, and then no more.
+fn rings() -> Result<(), Failed> {
+    let first = run("ring", "strict")?;
+    let text = String::from_utf8_lossy(&first.stdout).into_owned();
+    if text.lines().nth(1) != Some("works") || !text.contains(&Layer::Calls.to_string()) {
+        skip(format!("no ring, or no system calls: {text}"));
+        return Ok(());
+    }
+    let later = run("ring", "sealed")?;
+    let text = String::from_utf8_lossy(&later.stdout).into_owned();
+    match text.lines().nth(1) {
+        Some("refused") => Ok(()),
+        _ => Err(format!("{later:?}").into()),
+    }
+}
+
+fn make_ring() -> io::Result<()> {
+    let made = Engine::new(
+        EngineChoice::IoUring,
+        EngineConfig::default(),
+        Waker::new()?,
+    );
+    match made {
+        Ok(_) => Ok(()),
+        Err(EngineError::IoUring(IoUringRefusal::Forbidden)) => Err(Errno::EPERM.into()),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
+
 /// Landlock would leave the other thread out.
 fn late() -> Result<(), Failed> {
     let output = run("late", "threads")?;
@@ -381,9 +415,14 @@ fn inside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     if how == "threads" {
         thread::spawn(thread::park);
     }
-    println!("{}", enter(policy(&inside, &how)));
+    let held = enter(policy(&inside, &how));
+    println!("{held}");
+    if how == "sealed" {
+        held.refuse_rings().expect("a further filter");
+    }
     let act: Act = match CASES.iter().find(|(_, it, _, _)| *it == name) {
         Some((_, _, _, act)) => *act,
+        None if name == "ring" => |_| make_ring(),
         None => |_| UdpSocket::bind("127.0.0.1:0").map(drop),
     };
     let outcome = act(&inside);

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io_uring::IoringRegisterOp;
 
@@ -37,6 +38,7 @@ impl Ring {
     pub(super) fn new(config: EngineConfig) -> Result<Self, IoUringRefusal> {
         let ring = build(config)?;
         check_operations(&ring)?;
+        restrict(&ring)?;
         let workers = u32::try_from(config.helper_threads_max.max(1)).unwrap_or(u32::MAX);
         // A kernel before 5.15 knows no such limit and has a reasonable one of its own.
         let _ = ring
@@ -217,6 +219,30 @@ impl Ring {
     }
 }
 
+/// What this engine submits.
+const OPERATIONS: [u8; 8] = [
+    opcode::Read::CODE,
+    opcode::ReadFixed::CODE,
+    opcode::Write::CODE,
+    opcode::WriteFixed::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::PollAdd::CODE,
+    opcode::AsyncCancel::CODE,
+];
+
+/// What this engine registers, by the numbers of `linux/io_uring.h`.
+const REGISTRATIONS: [u8; 8] = [
+    0,  // IORING_REGISTER_BUFFERS
+    1,  // IORING_UNREGISTER_BUFFERS
+    12, // IORING_REGISTER_ENABLE_RINGS
+    15, // IORING_REGISTER_BUFFERS2
+    16, // IORING_REGISTER_BUFFERS_UPDATE
+    19, // IORING_REGISTER_IOWQ_MAX_WORKERS
+    27, // IORING_REGISTER_NAPI
+    28, // IORING_UNREGISTER_NAPI
+];
+
 fn build(config: EngineConfig) -> Result<IoUring, IoUringRefusal> {
     let entries = config.ring_entries.max(2).next_power_of_two();
     let completions = config.completion_entries.max(entries).next_power_of_two();
@@ -225,6 +251,7 @@ fn build(config: EngineConfig) -> Result<IoUring, IoUringRefusal> {
         .setup_clamp()
         .setup_cqsize(completions)
         .setup_submit_all()
+        .setup_r_disabled()
         .setup_taskrun_flag();
     // Linux 6.1: completions are worked out when this thread asks for them, and at no other time.
     let mut deferred = common.clone();
@@ -276,6 +303,23 @@ fn refusal(error: io::Error) -> IoUringRefusal {
     }
 }
 
+/// Leaves the ring the operations of this engine, and enables it. Operations of a ring pass no filter of system calls, so
+/// that a ring could open files and sockets for code that got into the process.
+fn restrict(ring: &IoUring) -> Result<(), IoUringRefusal> {
+    let operations = OPERATIONS.into_iter().map(Restriction::sqe_op);
+    let calls = REGISTRATIONS.into_iter().map(Restriction::register_op);
+    let mut restrictions: Vec<Restriction> = operations.chain(calls).collect();
+    restrictions.push(Restriction::sqe_flags_allowed(u8::MAX));
+    let submitter = ring.submitter();
+    let refused = |call| move |source| IoUringRefusal::Other { call, source };
+    submitter
+        .register_restrictions(&mut restrictions)
+        .map_err(refused("io_uring_register(IORING_REGISTER_RESTRICTIONS)"))?;
+    submitter
+        .register_enable_rings()
+        .map_err(refused("io_uring_register(IORING_REGISTER_ENABLE_RINGS)"))
+}
+
 fn check_operations(ring: &IoUring) -> Result<(), IoUringRefusal> {
     let mut probe = Probe::new();
     ring.submitter()
@@ -304,6 +348,26 @@ fn check_operations(ring: &IoUring) -> Result<(), IoUringRefusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ring_opens_no_socket() {
+        let mut ring = match Ring::new(EngineConfig::default()) {
+            Ok(ring) => ring.ring,
+            // Where there is no io_uring, there is nothing to restrict.
+            Err(refusal) => return eprintln!("skipped: {refusal}"),
+        };
+        let entries = [
+            opcode::Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0).build(),
+            opcode::Nop::new().build(),
+        ];
+        for entry in entries {
+            // SAFETY: neither operation has memory that it could use.
+            unsafe { ring.submission().push(&entry) }.unwrap();
+            ring.submit_and_wait(1).unwrap();
+            let completion = ring.completion().next().unwrap();
+            assert_eq!(completion.result(), -libc::EACCES);
+        }
+    }
 
     #[test]
     fn each_errno_of_setup_has_its_reason() {
