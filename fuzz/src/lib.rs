@@ -13,6 +13,7 @@ mod device;
 mod input;
 mod migration;
 mod nvme;
+mod scst;
 mod sessions;
 mod structured;
 
@@ -45,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("volume_argument", config::volume_argument),
     ("change_documents", change::change_documents),
     ("imports", migration::imports),
+    ("scst_writes", scst::scst_writes),
 ];
 
 /// Finds a target by name.
