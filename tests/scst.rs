@@ -439,3 +439,66 @@ fn the_shell_has_the_trees_where_the_tools_look() {
     assert_eq!(scene.names("sys/devices"), [""; 0]);
     assert_eq!(scene.try_write("sys/version", "1"), Err(EROFS));
 }
+
+/// Runs as an ordinary user, with a FUSE device that this user may open, in a user namespace in which the user may mount.
+/// $1 is the program, $2 a directory, $3 what the user runs.
+const AS_USER: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs -o mode=777 longshore-tests "$2"
+mknod -m 666 "$2/fuse" c 10 229
+mount --bind "$2/fuse" /dev/fuse
+exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+    unshare --map-current-user --keep-caps --mount sh -c "$3" sh "$1" "$2"
+"#;
+
+/// A server, and the shell beside it. Exits as the command in the shell does.
+const SERVER_AND_SHELL: &str = r#"
+id -u
+"$1" serve --volume null0,backend=null,size=1M --iscsi 127.0.0.1:0 --state-dir "$2/state" --socket "$2/socket" \
+    --scst-tree "$2/tree" >"$2/log" 2>&1 &
+server=$!
+until grep -q "trees are at" "$2/log"; do
+    kill -0 $server || { cat "$2/log" >&2; exit 90; }
+    sleep 0.05
+done
+"$1" scst shell --tree "$2/tree" -- sh -c '
+    id -u
+    cat /sys/kernel/scst_tgt/version
+    echo "add_device disk1 " >/sys/kernel/scst_tgt/handlers/vdisk_nullio/mgmt || exit 91
+    echo $(ls /sys/kernel/scst_tgt/devices)
+    exit 7'
+status=$?
+kill $server
+wait $server
+exit $status
+"#;
+
+#[test]
+fn the_shell_has_the_trees_for_an_ordinary_user_who_runs_the_server() {
+    if fs::File::open("/dev/fuse").is_err() || !is_root() {
+        skip("mounting needs root and /dev/fuse");
+        return;
+    }
+    let scratch = Scratch::new("scst-user");
+    let run = |script: &str, program: &Path, directory: &Path| {
+        let mut shell = Command::new("unshare");
+        shell.args(["--mount", "sh", "-c", AS_USER, "sh"]);
+        shell.arg(program).arg(directory).arg(script).output()
+    };
+    // The user may not be able to look into the folder of the build.
+    let copy = scratch.join("longshore");
+    fs::copy(program(), &copy).unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let directory = scratch.join("user");
+    fs::create_dir(&directory).unwrap();
+    if !run("true", &copy, &directory).is_ok_and(|output| output.status.success()) {
+        skip("ordinary users may not make namespaces here");
+        return;
+    }
+    let output = run(SERVER_AND_SHELL, &copy, &directory).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines, ["65534", "0", "3.10.0", "disk1 null0"], "{output:?}");
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_api::object::{Keys, ObjectKind, Owner};
+use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_scst::change::Change;
 use longshore_scst::node::{Directory, Node};
 use longshore_scst::state::{Connection, Device, Session, State};
@@ -66,7 +66,10 @@ impl World {
             id: "7".to_owned(),
             initiator: "iqn.2026-11.com.example:host1".to_owned(),
             target: TARGET.to_owned(),
-            connections: vec![Connection::default()],
+            connections: vec![Connection {
+                address: "192.0.2.1:5000".to_owned(),
+                ..Connection::default()
+            }],
             group: None,
         };
         State::new(
@@ -80,7 +83,12 @@ impl World {
         match change {
             Change::Reopen { id, keys } => drop(self.devices.insert(id.name, keys)),
             Change::Objects { objects, .. } => {
-                for (id, keys) in objects {
+                // The plan refuses names that no volume and no target can have.
+                let is_name = |name: &str| !name.is_empty() && !name.contains(['/', '.']);
+                let is_target = |id: &ObjectId| id.kind == ObjectKind::Target;
+                let may_be =
+                    |id: &ObjectId| is_name(&id.name) || is_target(id) && id.name == TARGET;
+                for (id, keys) in objects.into_iter().filter(|(id, _)| may_be(id)) {
                     let kind = match id.kind {
                         ObjectKind::Volume => &mut self.devices,
                         ObjectKind::Target | ObjectKind::Subsystem => &mut self.targets,
