@@ -15,6 +15,7 @@ const CRATES: &[&str] = &[
     "longshore-wire",
     "longshore-block",
     "longshore-reactor",
+    "longshore-tls",
     "longshore-iscsi",
     "longshore-scsi",
     "longshore-nvme",

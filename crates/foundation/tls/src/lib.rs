@@ -17,6 +17,11 @@
 
 #![deny(unsafe_code)]
 
+/// The example of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod client;
 mod context;
 #[allow(unsafe_code)]

@@ -92,6 +92,10 @@ fn policy(start: &Start, state_directory: Option<&Path>) -> Policy {
     for path in &config.sandbox.paths {
         policy.keep(path);
     }
+    // Changes while the server runs are not to fail unless somebody has said what is enough.
+    if config.sandbox.mode == Mode::Auto && config.sandbox.paths.is_empty() {
+        policy.anywhere();
+    }
     if let Some(path) = state_directory {
         policy.keep(path);
     }

@@ -349,7 +349,7 @@ fn sockets(policy: &Policy) -> Result<Vec<SeccompRule>, BackendError> {
             is_clear(2, NOT_TCP),
         ])?,
     ];
-    if !policy.connect_ports.is_empty() {
+    if policy.anywhere || !policy.connect_ports.is_empty() {
         let datagram = bits(libc::SOCK_DGRAM);
         rules.push(rule(&[is(0, inet), is_masked(1, SOCKET_KIND, datagram)])?);
         rules.push(rule(&[is(0, inet6), is_masked(1, SOCKET_KIND, datagram)])?);

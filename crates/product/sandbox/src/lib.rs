@@ -41,6 +41,7 @@ pub fn enter(policy: Policy) -> Held {
     let alone = files::is_alone();
     let privileges = capabilities::drop_unused(&policy);
     let files = match (&alone, policy.mounts) {
+        _ if policy.anywhere => Err("sandbox-paths does not say where volumes may be".to_owned()),
         (_, true) => Err("SCST's trees are mounted, which Landlock forbids".to_owned()),
         (Err(reason), false) => Err(reason.clone()),
         (Ok(()), false) => files::restrict(&policy),

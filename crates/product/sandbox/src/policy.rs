@@ -82,6 +82,8 @@ pub struct Policy {
     pub(crate) connect_ports: Vec<u16>,
     /// The server mounts a file system.
     pub(crate) mounts: bool,
+    /// What is opened and connected to while the server runs is not known.
+    pub(crate) anywhere: bool,
     /// The service manager is told of progress by a socket in the abstract namespace.
     pub(crate) abstract_sockets: bool,
 }
@@ -139,6 +141,11 @@ impl Policy {
 
     pub fn connect(&mut self, port: u16) {
         insert(&mut self.connect_ports, port);
+    }
+
+    /// Volumes may come from any place and server while this one runs: neither files nor ports are bounded.
+    pub const fn anywhere(&mut self) {
+        self.anywhere = true;
     }
 
     /// A file system is mounted after the start, and unmounted at the end.

@@ -54,6 +54,8 @@ pub(super) struct World {
     pub(super) reinstates: bool,
     /// The control can prove the end.
     pub(super) confirms_end: bool,
+    /// Links whose end was asked for.
+    pub(super) ends: usize,
     pub(super) room: usize,
     /// All that was executed, in order.
     pub(super) executed: Vec<(usize, Operation)>,
@@ -129,6 +131,7 @@ impl Fake {
             oracle: Box::new(|_, _| Behaviour::Answer),
             reinstates: true,
             confirms_end: false,
+            ends: 0,
             room: 32,
             executed: Vec::new(),
             sends: 0,
@@ -652,6 +655,7 @@ impl LinkControl for FakeControl {
     fn end(self: Box<Self>) -> bool {
         let mut world = self.fake.world();
         let portal = world.links[self.link].portal;
+        world.ends += 1;
         let confirms = world.confirms_end;
         if confirms {
             world.late.retain(|(late, ..)| *late != portal);

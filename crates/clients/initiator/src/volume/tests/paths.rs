@@ -306,6 +306,9 @@ fn the_confirmed_end_of_one_link_ends_no_writes_of_an_earlier_one() {
     let volume = open_with(&fake, settings);
     let stale = stale_write(&fake, &volume);
     until("it is back", || volume.state().paths[0].in_use);
+    until("the end of the first was asked for", || {
+        fake.world().ends > 0
+    });
     fake.world().confirms_end = true;
     reconnect(&fake, &volume);
     assert_eq!(
