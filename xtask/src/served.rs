@@ -51,8 +51,6 @@ impl Served {
             .argument("127.0.0.1:0")
             .argument("--state-dir")
             .argument(&scratch.join("state").display().to_string())
-            .argument("--sandbox-path")
-            .argument(&scratch.path().display().to_string())
             .start()?;
         let output = server.output();
         let mut words = output.split_whitespace();

@@ -131,8 +131,6 @@ impl Rig {
             .argument(&socket.display().to_string())
             .argument("--state-dir")
             .argument(&state.display().to_string())
-            .argument("--sandbox-path")
-            .argument(&scratch.path().display().to_string())
             .iscsi()
             .nvme()
             .start()?;

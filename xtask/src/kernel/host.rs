@@ -145,9 +145,6 @@ impl Host {
             ] {
                 builder = builder.argument(option).argument(&path);
             }
-            // For volumes that jobs create.
-            let folder = folder.display().to_string();
-            builder = builder.argument("--sandbox-path").argument(&folder);
         }
         if let Some(config) = &header.config {
             let places = [
