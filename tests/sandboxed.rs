@@ -206,6 +206,8 @@ fn a_device_is_served() {
             .volume(&format!("b,backend=block,path={},direct", device.0))
             .iscsi()
             .nvme()
+            .argument("--sandbox-path")
+            .argument(&image.display().to_string())
             .argument("--engine")
             .argument(engine)
             .start()
@@ -317,6 +319,38 @@ fn what_the_configuration_names_beside_is_had() {
         .server
         .wait_for_log(&format!("SIGHUP: add listener {port}"));
     assert!(scene.server.stop(LIMIT).unwrap().success());
+}
+
+/// By default nobody has said where volumes may be, and one from any folder is taken.
+#[test]
+fn auto_without_paths_bounds_calls_and_no_files() {
+    let scratch = Scratch::new("sandbox-auto");
+    let socket = scratch.join("socket");
+    let server = ServerBuilder::new()
+        .volume("m,backend=mem,size=1M")
+        .iscsi()
+        .argument("--socket")
+        .argument(&socket.display().to_string())
+        .argument("--state-dir")
+        .argument(&scratch.join("state").display().to_string())
+        .start()
+        .unwrap();
+    let ask = |words: &[&str]| VerbResult::of(verb(&socket, words)).expect(0);
+    let status = ask(&["status"]).stdout;
+    let line = status
+        .lines()
+        .find(|line| line.contains("sandbox"))
+        .unwrap();
+    assert!(
+        line.contains("privileges") && line.contains("sandbox-paths"),
+        "{line}"
+    );
+    let elsewhere = Scratch::new("sandbox-elsewhere");
+    let path = format!("path={}", elsewhere.join("a.img").display());
+    ask(&["volume", "create", "a", "backend=file", &path, "size=1M"]);
+    let process = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    assert!(process.contains("NoNewPrivs:\t1"), "{process}");
+    assert!(server.stop(LIMIT).unwrap().success());
 }
 
 #[test]

@@ -60,6 +60,25 @@ fn discovery_over_tls_says_who_needs_it() {
     assert_eq!(told(&options(OTHER_HOST, None)), (false, "none".to_owned()));
 }
 
+/// The oldest of them makes room.
+#[test]
+fn silent_connections_keep_no_host_out() {
+    use std::io::Read;
+    use std::net::TcpStream;
+    let limits = "\n[limits]\npending-logins = 4\nlogin-timeout = \"60s\"\n";
+    let scene = Scene::start(PskHash::Sha256, "", limits);
+    let connect = || TcpStream::connect(scene.server.nvme(0)).unwrap();
+    let mut silent: Vec<TcpStream> = (0..12).map(|_| connect()).collect();
+    use_it(&mut scene.attach(), 1).unwrap();
+    silent[0].set_read_timeout(Some(LIMIT)).unwrap();
+    let ended = silent[0].read(&mut [0]);
+    assert!(
+        matches!(&ended, Ok(0))
+            || matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset),
+        "{ended:?}"
+    );
+}
+
 /// What the first byte is decides; before it, time does.
 #[test]
 fn connections_that_say_nothing_or_nonsense_end() {

@@ -6,7 +6,7 @@ use openssl::ssl::{Ssl, SslContext, SslVerifyMode};
 
 use crate::context::{SetUpError, context};
 use crate::psk::Psk;
-use crate::session::{Role, Session};
+use crate::session::Session;
 use crate::{ffi, held};
 
 /// What all connections of a client share.
@@ -41,6 +41,7 @@ impl Client {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_ciphersuites(psk.suite().name())?;
         held::give(&mut ssl, psk)?;
-        Session::new(ssl, stream, Role::Client)
+        ssl.set_connect_state();
+        Session::new(ssl, stream)
     }
 }

@@ -1,4 +1,4 @@
-//! The extension `pre_shared_key` of a ClientHello (RFC 8446 §4.2.11): bytes of somebody who has proved nothing.
+//! The extension `pre_shared_key` of a ClientHello (RFC 8446 §4.2.11): unauthenticated input.
 //!
 //! ```text
 //! u16 length, { u16 length, identity, u32 age }…, u16 length, { u8 length, binder }…      numbers are big endian

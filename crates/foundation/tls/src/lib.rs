@@ -1,8 +1,8 @@
 //! TLS 1.3 with external pre-shared keys (RFC 8446 §2.2, RFC 9257), as client and as server.
 //!
-//! Nobody has a certificate here. A peer proves that it knows a [`Psk`], both add an ephemeral Diffie-Hellman exchange
-//! (`psk_dhe_ke`), and what a connection carried stays secret when the key is lost later. Each key belongs to one
-//! [`Suite`], because its hash does.
+//! There are no certificates. Each peer proves that it knows a [`Psk`]. An ephemeral Diffie-Hellman exchange is added
+//! (`psk_dhe_ke`), so that recorded traffic stays secret if the key leaks later. A key belongs to one [`Suite`], because
+//! its hash does.
 //!
 //! | module | subject |
 //! |---|---|

@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use openssl::error::ErrorStack;
 use openssl::ssl::{ClientHelloResponse, Ssl, SslContext, SslRef};
 use zeroize::Zeroizing;
 
 use crate::context::{SetUpError, context};
 use crate::hello::{self, Offer};
 use crate::psk::{Psk, PskStore, Suite};
-use crate::session::{Role, Session};
+use crate::session::Session;
 use crate::{ffi, held};
 
 /// What all connections of a server share.
@@ -29,9 +30,9 @@ impl Server {
     pub fn new(store: Arc<dyn PskStore>) -> Result<Self, SetUpError> {
         let mut context = context()?;
         context.set_client_hello_callback(move |ssl, _| {
-            if let Some((psk, suite)) = choose(ssl, &*store)? {
+            if let Some(psk) = choose(ssl, &*store)? {
                 // OpenSSL chooses a suite before it looks at keys, and a key goes with one suite.
-                ssl.set_ciphersuites(suite.name())?;
+                ssl.set_ciphersuites(psk.suite().name())?;
                 held::give(ssl, psk)?;
             }
             Ok(ClientHelloResponse::SUCCESS)
@@ -47,16 +48,15 @@ impl Server {
     /// # Errors
     /// See [`SetUpError`].
     pub fn accept<S: Read + Write>(&self, stream: S) -> Result<Session<S>, SetUpError> {
-        Session::new(Ssl::new(&self.context)?, stream, Role::Server)
+        let mut ssl = Ssl::new(&self.context)?;
+        ssl.set_accept_state();
+        Session::new(ssl, stream)
     }
 }
 
-/// The first key on offer that is known, or else one that nobody can know. A client with an identity that is not
-/// known fails as one with a wrong key does, so that it does not learn which identities there are.
-fn choose(
-    ssl: &SslRef,
-    store: &dyn PskStore,
-) -> Result<Option<(Psk, Suite)>, openssl::error::ErrorStack> {
+/// The first offered key that the store knows; if it knows none, a random one. The handshake then fails as it does with a
+/// wrong key, and the client cannot find out which identities exist.
+fn choose(ssl: &SslRef, store: &dyn PskStore) -> Result<Option<Psk>, ErrorStack> {
     let Some(offers) = ffi::pre_shared_key_extension(ssl).and_then(hello::offers) else {
         return Ok(None);
     };
@@ -73,7 +73,7 @@ fn choose(
     let mut unknown = None;
     for (suite, identity) in offers {
         match store.find(identity) {
-            Some(psk) if psk.suite() == suite => return Ok(Some((psk, suite))),
+            Some(psk) if psk.suite() == suite => return Ok(Some(psk)),
             _ => unknown = unknown.or(Some((suite, identity))),
         }
     }
@@ -82,5 +82,5 @@ fn choose(
     };
     let mut key = Zeroizing::new(vec![0; suite.hash_length()]);
     openssl::rand::rand_bytes(&mut key)?;
-    Ok(Psk::new(identity, suite, &key).ok().map(|psk| (psk, suite)))
+    Ok(Psk::new(identity, suite, &key).ok())
 }

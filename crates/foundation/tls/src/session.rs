@@ -23,12 +23,6 @@ thread_local! {
     static RECORD: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD_BYTES].into_boxed_slice());
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Client,
-    Server,
-}
-
 /// How far a handshake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
@@ -87,11 +81,8 @@ impl<S> fmt::Debug for Session<S> {
 }
 
 impl<S: Read + Write> Session<S> {
-    pub(crate) fn new(mut ssl: Ssl, stream: S, role: Role) -> Result<Self, SetUpError> {
-        match role {
-            Role::Client => ssl.set_connect_state(),
-            Role::Server => ssl.set_accept_state(),
-        }
+    /// `ssl` knows its role.
+    pub(crate) fn new(ssl: Ssl, stream: S) -> Result<Self, SetUpError> {
         Ok(Self {
             stream: SslStream::new(ssl, Wire::new(stream))?,
             is_done: false,

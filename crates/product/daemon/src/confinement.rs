@@ -26,9 +26,6 @@ use crate::config::{Config, SandboxConfig, secret_file};
 use crate::held::{self, remote_ports};
 use crate::portals::Wanted;
 
-/// Where the service manager leaves credentials, by the name of the variable.
-const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
-
 /// The socket of the service manager, by the name of the variable.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
@@ -83,7 +80,7 @@ fn policy(start: &Start, state_directory: Option<&Path>) -> Policy {
         }
     }
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    if let Some(folder) = variable(CREDENTIALS_DIRECTORY) {
+    if let Some(folder) = variable(secret_file::CREDENTIALS_DIRECTORY) {
         policy.read_folder(&folder);
     }
     for source in &config.volumes {

@@ -3,7 +3,7 @@
 //! A socket is bound early, so that a port that is taken is found before anything else is touched,
 //! and listens only once there is something to serve.
 //!
-//! What a socket from the service manager is for, is told by the first of these that knows:
+//! A socket from the service manager serves what the first of these says:
 //!
 //! 1. its name (`FileDescriptorName=`): `iscsi`, `nvme` or `nvme-discovery`;
 //! 2. the configured listener of the same address, whose settings it takes in any case;

@@ -35,7 +35,7 @@ impl Lost {
         match error.raw_os_error() {
             Some(number) => Self::Socket(number),
             None if error.kind() == io::ErrorKind::UnexpectedEof => Self::HungUp,
-            // A record of TLS that nobody can have sent who has the key.
+            // A TLS record has failed its integrity check.
             None if error.kind() == io::ErrorKind::InvalidData => {
                 Self::Closed(CloseCause::Protocol(error.to_string()))
             }

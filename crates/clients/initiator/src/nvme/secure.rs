@@ -65,14 +65,25 @@ impl Ends<'_> {
 #[cfg(feature = "tls")]
 mod handshake {
     use std::os::fd::AsFd;
+    use std::sync::OnceLock;
 
     use longshore_nvme::psk::{Origin, PskHash};
-    use longshore_tls::{Client, Handshake, Psk, Session, Suite, TlsError};
+    use longshore_tls::{Client, Handshake, Psk, Session, SetUpError, Suite, TlsError};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
 
     use super::*;
     use crate::options::TlsOptions;
+
+    /// What all connections share.
+    fn client() -> Result<&'static Client, SetUpError> {
+        static CLIENT: OnceLock<Client> = OnceLock::new();
+        if let Some(client) = CLIENT.get() {
+            return Ok(client);
+        }
+        let client = Client::new()?;
+        Ok(CLIENT.get_or_init(|| client))
+    }
 
     impl Ends<'_> {
         pub(super) fn secure(
@@ -91,7 +102,7 @@ mod handshake {
             stream
                 .set_nonblocking(true)
                 .map_err(system("set a socket to not block"))?;
-            let client = Client::new().map_err(set_up)?;
+            let client = client().map_err(set_up)?;
             let session = client.connect(stream, self.key(tls)?).map_err(set_up)?;
             self.shake(session, deadline).map(Channel::from)
         }

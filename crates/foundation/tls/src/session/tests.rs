@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::{Client, PskStore, Server};
 
-/// One direction of a stream, which takes so many bytes until it is read from.
+/// One direction of a stream, with a bounded buffer.
 #[derive(Debug)]
 struct Pipe {
     bytes: VecDeque<u8>,

@@ -86,25 +86,13 @@ const GROUPS: [Group; 5] = [
 ];
 
 fn secret(file: &ConfigFile, path: &Spanned<PathBuf>) -> Result<Secret, Problem> {
-    let place = secret_file::place(file, path.get_ref());
-    let at = |kind| file.problem(path.span(), kind);
-    let found = secret_file::read(&place).map_err(|source| {
-        at(ProblemKind::SecretUnreadable {
-            path: place.clone(),
-            source,
-        })
-    })?;
-    if found.is_exposed() {
-        return Err(at(ProblemKind::SecretFileMode {
-            path: place,
-            mode: found.mode,
-        }));
-    }
-    Secret::parse(found.text.trim()).map_err(|source| {
-        at(ProblemKind::DhchapSecret {
+    let (place, text) = secret_file::read_private(file, path)?;
+    Secret::parse(text.trim()).map_err(|source| {
+        let kind = ProblemKind::DhchapSecret {
             path: place,
             source,
-        })
+        };
+        file.problem(path.span(), kind)
     })
 }
 

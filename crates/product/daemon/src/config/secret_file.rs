@@ -8,15 +8,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
 use zeroize::Zeroizing;
 
 use super::file::ConfigFile;
+use super::problem::{Problem, ProblemKind};
 
 /// More bytes than any secret file has.
 const LENGTH_MAX: u64 = 4096;
 
 /// Where the service manager leaves credentials.
-const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+pub(crate) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 /// A secret as it was read.
 pub(super) struct SecretFile {
@@ -67,6 +69,27 @@ pub(super) fn read(path: &Path) -> io::Result<SecretFile> {
     let length = text.trim_end_matches(['\r', '\n']).len();
     text.truncate(length);
     Ok(SecretFile { text, mode })
+}
+
+/// Reads the secret file that a value of the configuration names: where it is, and its text.
+///
+/// # Errors
+/// It cannot be read, or others than its owner and its group can read or replace it.
+pub(super) fn read_private(
+    file: &ConfigFile,
+    path: &Spanned<PathBuf>,
+) -> Result<(PathBuf, Zeroizing<String>), Problem> {
+    let place = place(file, path.get_ref());
+    let at = |kind| file.problem(path.span(), kind);
+    let found = read(&place).map_err(|source| {
+        let path = place.clone();
+        at(ProblemKind::SecretUnreadable { path, source })
+    })?;
+    if found.is_exposed() {
+        let mode = found.mode;
+        return Err(at(ProblemKind::SecretFileMode { path: place, mode }));
+    }
+    Ok((place, found.text))
 }
 
 #[cfg(test)]

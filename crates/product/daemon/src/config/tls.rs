@@ -53,24 +53,12 @@ pub(super) fn keys(file: &ConfigFile, table: &HostTable) -> Result<Option<Arc<Tl
 }
 
 fn key(file: &ConfigFile, path: &Spanned<PathBuf>) -> Result<ConfiguredKey, Problem> {
-    let place = secret_file::place(file, path.get_ref());
-    let at = |kind| file.problem(path.span(), kind);
-    let found = secret_file::read(&place).map_err(|source| {
-        at(ProblemKind::SecretUnreadable {
-            path: place.clone(),
-            source,
-        })
-    })?;
-    if found.is_exposed() {
-        return Err(at(ProblemKind::SecretFileMode {
-            path: place,
-            mode: found.mode,
-        }));
-    }
-    ConfiguredKey::parse(found.text.trim()).map_err(|source| {
-        at(ProblemKind::TlsKey {
+    let (place, text) = secret_file::read_private(file, path)?;
+    ConfiguredKey::parse(text.trim()).map_err(|source| {
+        let kind = ProblemKind::TlsKey {
             path: place,
             source,
-        })
+        };
+        file.problem(path.span(), kind)
     })
 }

@@ -118,3 +118,30 @@ impl Link for TlsLink {
         platform.forget(self.tcp().as_fd(), token);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_endless_hello_is_cut() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut stream = Stream::new(listener.accept().unwrap().0);
+        peer.write_all(&vec![0x16; UNPROVED_BYTES_MAX + 1]).unwrap();
+        let mut received = 0;
+        let error = loop {
+            match stream.read(&mut [0; 4096]) {
+                Ok(length) => received += length,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(received, UNPROVED_BYTES_MAX);
+        assert!(error.to_string().contains("too long"), "{error}");
+        // It may go on once the peer has proved itself.
+        stream.allowed = None;
+        assert_eq!(stream.read(&mut [0; 16]).unwrap(), 1);
+    }
+}
