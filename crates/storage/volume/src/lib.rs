@@ -30,7 +30,7 @@ pub mod io;
 pub mod layer;
 #[cfg(test)]
 mod layer_tests;
-mod lock;
+pub mod lock;
 pub mod machine_id;
 mod medium;
 pub mod open;

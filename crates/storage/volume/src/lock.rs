@@ -27,8 +27,11 @@ const ATTEMPTS_WHEN_GONE: u32 = 100;
 /// Nobody knows whether who holds it is gone: in another container, or on another host.
 const ATTEMPTS_WHEN_UNKNOWN: u32 = 25;
 
-/// Locks `file`, which was opened from `path`, for as long as its description is open.
-pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
+/// Locks `file`, which was opened from `path`, for as long as its description is open. May block for a moment.
+///
+/// # Errors
+/// Another server, or another volume of this one, has it.
+pub fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {

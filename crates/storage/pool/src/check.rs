@@ -1,0 +1,256 @@
+//! Checks a pool without writing to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_volume::Io;
+
+use crate::error::PoolError;
+use crate::format::long;
+use crate::format::record::LayerId;
+use crate::format::superblock::{LENGTH, Superblock, copies};
+use crate::map::LEAF_PAGES;
+use crate::place::{Content, Place, Stored};
+use crate::pool::Pool;
+use crate::segments::Use;
+
+/// Findings that are told one by one; of further ones, only how many.
+const FINDINGS_MAX: usize = 1000;
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where: a volume, a drive, a structure.
+    pub subject: String,
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.subject, self.text)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub findings: Vec<Finding>,
+    /// Findings beyond those that are listed.
+    pub more: u64,
+    pub volumes: usize,
+    pub snapshots: usize,
+    /// Pages that have data.
+    pub pages: u64,
+    /// Bytes of data that were read and compared with their checksums.
+    pub data_bytes: u64,
+}
+
+impl Report {
+    fn note(&mut self, subject: impl Into<String>, text: impl Into<String>) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding {
+                subject: subject.into(),
+                text: text.into(),
+            });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+/// A chunk, and who refers to it.
+struct Chunk {
+    stored: Stored,
+    layer: LayerId,
+    /// Of its first page.
+    page: u64,
+}
+
+impl Pool {
+    /// Checks the pool on these drives. `with_data`: all data is read and compared with its checksums, and `progress` is
+    /// told the bytes read and their sum. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be opened at all.
+    pub fn check(
+        drives: &[PathBuf],
+        with_data: bool,
+        progress: impl FnMut(u64, u64) + 'static,
+    ) -> Result<Report, PoolError> {
+        let pool = Self::open(drives, false, true)?;
+        Ok(pool
+            .run(move |pool, io| async move { check_pool(&pool, &io, with_data, progress).await }))
+    }
+}
+
+/// Checks a pool that nobody writes to.
+pub(crate) async fn check_pool(
+    pool: &Arc<Pool>,
+    io: &Io,
+    with_data: bool,
+    progress: impl FnMut(u64, u64),
+) -> Report {
+    let mut report = Report::default();
+    check_superblocks(pool, io, &mut report).await;
+    check_catalog(pool, &mut report);
+    let chunks = collect_chunks(pool, &mut report);
+    check_overlaps(&chunks, &mut report);
+    if with_data {
+        check_data(pool, io, &chunks, &mut report, progress).await;
+    }
+    report
+}
+
+async fn check_superblocks(pool: &Pool, io: &Io, report: &mut Report) {
+    let newest = pool.newest().superblock;
+    for drive in &pool.drives {
+        let mut whole = 0;
+        for place in copies(drive.bytes).concat() {
+            let read = drive.read_new(io, place, LENGTH).await;
+            let is_newest = read
+                .ok()
+                .and_then(|bytes| Superblock::decode(&bytes).ok())
+                .is_some_and(|found| found.number == newest);
+            whole += usize::from(is_newest);
+        }
+        // Between the two pairs, the other two copies are of the checkpoint before.
+        if whole < 2 {
+            let text = format!("{whole} of 4 superblocks are whole and new; 2 are needed");
+            report.note(drive.path.display().to_string(), text);
+        }
+    }
+}
+
+fn check_catalog(pool: &Pool, report: &mut Report) {
+    let inner = pool.lock();
+    let catalog = &inner.state.catalog;
+    report.volumes = catalog.volumes.len();
+    report.snapshots = catalog.snapshots.len();
+    let heads = catalog
+        .volumes
+        .values()
+        .map(|volume| (volume.name.clone(), volume.head));
+    let snapshots = catalog.snapshots.iter().map(|((volume, name), snapshot)| {
+        let name = crate::pool::snapshot_name(volume, name);
+        (name, snapshot.shape.head)
+    });
+    for (name, head) in heads.chain(snapshots) {
+        if !catalog.layers.contains_key(&head) {
+            report.note(name, format!("its layer {} is missing", head.0));
+        }
+    }
+    for (id, layer) in &catalog.layers {
+        let subject = || format!("layer {}", id.0);
+        if let Some(parent) = layer.parent
+            && !catalog.layers.contains_key(&parent)
+        {
+            report.note(subject(), format!("its parent {} is missing", parent.0));
+        }
+        if catalog.chain(*id).len() > catalog.layers.len() {
+            report.note(subject(), "is its own ancestor");
+        }
+    }
+}
+
+fn collect_chunks(pool: &Pool, report: &mut Report) -> BTreeMap<Place, Chunk> {
+    let inner = pool.lock();
+    let segments = &inner.state.segments;
+    let mut chunks: BTreeMap<Place, Chunk> = BTreeMap::new();
+    for (layer, found) in &inner.state.catalog.layers {
+        let mut from = 0;
+        while let Some((number, leaf)) = found.map.leaf_from(from) {
+            let first = long(number) * long(LEAF_PAGES);
+            for (page, entry) in (first..).zip(leaf.entries()) {
+                let stored = match entry.content() {
+                    Content::Data(stored) => stored,
+                    Content::Lost => {
+                        report.note(format!("layer {}", layer.0), format!("page {page} is lost"));
+                        continue;
+                    }
+                    Content::Absent | Content::Zero => continue,
+                };
+                report.pages += 1;
+                let subject = || format!("layer {}, page {page}", layer.0);
+                match segments
+                    .of(stored.place)
+                    .map(|number| segments.get(number).used)
+                {
+                    Some(Use::Sealed | Use::Open) => {}
+                    Some(Use::Free | Use::Ready | Use::Map) => {
+                        report.note(subject(), "lies in a segment that holds no data");
+                    }
+                    None => report.note(subject(), "lies outside all segments"),
+                }
+                let chunk = Chunk {
+                    stored,
+                    layer: *layer,
+                    page: page - u64::from(stored.page).min(page),
+                };
+                let known = chunks.entry(stored.place).or_insert(chunk);
+                let is_same = known.layer == *layer
+                    && known.page + u64::from(stored.page) == page
+                    && known.stored.crc == stored.crc;
+                if !is_same {
+                    let text = format!(
+                        "shares its data with layer {}, page {}",
+                        known.layer.0, known.page
+                    );
+                    report.note(subject(), text);
+                }
+            }
+            from = number + 1;
+        }
+    }
+    chunks
+}
+
+fn check_overlaps(chunks: &BTreeMap<Place, Chunk>, report: &mut Report) {
+    let mut before: Option<&Chunk> = None;
+    for chunk in chunks.values() {
+        if let Some(before) = before
+            && before.stored.place.drive() == chunk.stored.place.drive()
+            && before.stored.place.offset() + u64::from(before.stored.length)
+                > chunk.stored.place.offset()
+        {
+            let subject = format!("layer {}, page {}", chunk.layer.0, chunk.page);
+            let text = format!("overlaps layer {}, page {}", before.layer.0, before.page);
+            report.note(subject, text);
+        }
+        before = Some(chunk);
+    }
+}
+
+async fn check_data(
+    pool: &Arc<Pool>,
+    io: &Io,
+    chunks: &BTreeMap<Place, Chunk>,
+    report: &mut Report,
+    mut progress: impl FnMut(u64, u64),
+) {
+    let sum = chunks
+        .values()
+        .map(|chunk| u64::from(chunk.stored.length))
+        .sum();
+    for chunk in chunks.values() {
+        let length = usize::from(chunk.stored.length);
+        let subject = || format!("layer {}, page {}", chunk.layer.0, chunk.page);
+        match pool.read_bytes(io, chunk.stored.place, length).await {
+            Ok((data, skip)) => {
+                if crate::format::crc(&data[skip..skip + length]) != chunk.stored.crc {
+                    report.note(subject(), "the checksum of its data does not match");
+                }
+            }
+            Err(error) => report.note(subject(), std::io::Error::from(error).to_string()),
+        }
+        report.data_bytes += u64::from(chunk.stored.length);
+        progress(report.data_bytes, sum);
+    }
+}

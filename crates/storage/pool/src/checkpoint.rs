@@ -1,0 +1,380 @@
+//! Checkpoints: the maps on the drives, and the segments that may be written from then on.
+
+use std::sync::Arc;
+
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::Io;
+
+use crate::drive::Drive;
+use crate::error::PoolError;
+use crate::format::checkpoint::{Item, PART_HEADER, PartHeader};
+use crate::format::record::LayerId;
+use crate::format::superblock::{LENGTH, Superblock, copies};
+use crate::format::{long, short};
+use crate::log::{Failure, LaneName};
+use crate::map::{ENTRY_DUMP_MAX, LEAF_DUMP};
+use crate::place::Place;
+use crate::pool::{Newest, Pool};
+use crate::segments::Use;
+
+/// Bytes of a part of a checkpoint.
+const PART: usize = 256 << 10;
+
+/// Bytes of records after which another checkpoint is made: what recovery reads at most, and twice that.
+pub const INTERVAL: u64 = 1 << 30;
+
+/// Segments that are handed out at a time: twice what an interval needs, and some for the lanes.
+fn hand_out_max(segment_bytes: u64) -> usize {
+    short(2 * INTERVAL / segment_bytes) + 16
+}
+
+/// What a checkpoint begins with, taken at one moment.
+struct Capture {
+    head: Vec<u8>,
+    items: u64,
+    layers: Vec<LayerId>,
+    /// Sealed segments that nothing refers to any more.
+    dead: Vec<u32>,
+    /// Those that may be written from now on, with their generations.
+    hand_out: Vec<(u32, u64)>,
+    /// Free segments that the checkpoint itself may take.
+    own: Vec<u32>,
+}
+
+impl Pool {
+    /// Makes a checkpoint. The caller holds [`Self::maintenance`].
+    pub(crate) async fn checkpoint(self: &Arc<Self>, io: &Io) -> Result<(), PoolError> {
+        let newest = self.newest();
+        let number = newest.number + 1;
+        let mut capture = self.capture()?;
+        let mut dump = Dump::new(self, io, number, std::mem::take(&mut capture.own));
+        let result = self.dump(&mut dump, &capture).await;
+        let segments = std::mem::take(&mut dump.segments);
+        let first = dump.first;
+        let put = match result {
+            Ok(()) => self.publish(io, number, first, newest.superblock).await,
+            Err(error) => Err(error),
+        };
+        let mut inner = self.lock();
+        inner.since_checkpoint = 0;
+        if let Err(error) = put {
+            // What was written there is nobody's, unless a superblock may name it.
+            if inner.failed.is_none() {
+                for segment in segments {
+                    inner.state.segments.get_mut(segment).used = Use::Free;
+                }
+            }
+            return Err(error);
+        }
+        for segment in &newest.segments {
+            inner.state.segments.get_mut(*segment).used = Use::Free;
+        }
+        for segment in capture.dead {
+            inner.state.segments.get_mut(segment).used = Use::Free;
+        }
+        for (segment, generation) in capture.hand_out {
+            let found = inner.state.segments.get_mut(segment);
+            if found.used == Use::Free {
+                found.used = Use::Ready;
+                found.generation = generation;
+                inner.state.segments.ready.push_back(segment);
+            }
+        }
+        drop(inner);
+        *self
+            .newest
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Newest {
+            superblock: newest.superblock + 1,
+            number,
+            segments,
+        };
+        Ok(())
+    }
+
+    pub(crate) fn newest(&self) -> Newest {
+        let newest = self.newest.lock();
+        newest
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    fn capture(&self) -> Result<Capture, PoolError> {
+        let mut inner = self.lock();
+        if let Some(failed) = inner.failed {
+            return Err(self.error(failed));
+        }
+        let in_use = inner.segments_in_use();
+        let keep = map_reserve(&inner.state);
+        let segments = &inner.state.segments;
+        let dead: Vec<u32> = segments.dead().collect();
+        let mut free: Vec<u32> = segments.free().collect();
+        // What is dead now is needed until the checkpoint is made, so it takes from what is free.
+        let own = free.split_off(free.len().saturating_sub(keep));
+        free.extend(&dead);
+        let most = hand_out_max(segments.bytes()).saturating_sub(segments.ready.len());
+        free.truncate(most);
+        let ready: Vec<u32> = segments.ready.iter().copied().collect();
+        let mut generation = inner.next_generation;
+        let mut hand_out = Vec::new();
+        for segment in in_use.into_iter().chain(ready) {
+            hand_out.push((segment, inner.state.segments.get(segment).generation));
+        }
+        for segment in free {
+            hand_out.push((segment, generation));
+            generation += 1;
+        }
+        inner.next_generation = generation;
+        let mut capture = Capture {
+            head: Vec::new(),
+            items: 0,
+            layers: inner.state.catalog.layers.keys().copied().collect(),
+            dead,
+            hand_out,
+            own,
+        };
+        let mut put = |item: &Item| {
+            item.encode(&mut capture.head);
+            capture.items += 1;
+        };
+        put(&Item::Head {
+            record: inner.state.applied,
+            next_generation: generation,
+            next_layer: inner.state.catalog.next_layer,
+        });
+        inner.state.catalog.for_each_item(&mut put);
+        for (number, found) in inner.state.segments.iter() {
+            if matches!(found.used, Use::Sealed | Use::Open) {
+                put(&Item::Segment {
+                    number,
+                    generation: found.generation,
+                });
+            }
+        }
+        for (number, generation) in &capture.hand_out {
+            put(&Item::HandOut {
+                number: *number,
+                generation: *generation,
+            });
+        }
+        Ok(capture)
+    }
+
+    async fn dump(&self, dump: &mut Dump<'_>, capture: &Capture) -> Result<(), PoolError> {
+        dump.put(&capture.head).await?;
+        let mut items = capture.items;
+        for layer in &capture.layers {
+            let mut from = 0;
+            loop {
+                let (bytes, count, next) = self.encode_leaves(*layer, from);
+                items += count;
+                dump.put(&bytes).await?;
+                match next {
+                    Some(next) => from = next,
+                    None => break,
+                }
+            }
+        }
+        let mut end = Vec::new();
+        Item::End { items }.encode(&mut end);
+        dump.put(&end).await?;
+        dump.finish().await
+    }
+
+    /// Some leaves of a layer as items, how many, and where to go on.
+    fn encode_leaves(&self, layer: LayerId, mut from: usize) -> (Vec<u8>, u64, Option<usize>) {
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        let inner = self.lock();
+        let Some(found) = inner.state.catalog.layers.get(&layer) else {
+            return (bytes, 0, None);
+        };
+        while bytes.len() < PART / 4 {
+            let Some((number, leaf)) = found.map.leaf_from(from) else {
+                return (bytes, count, None);
+            };
+            let leaf = Item::Leaf {
+                layer,
+                number: u32::try_from(number).expect("volumes are at most 256 TiB"),
+                leaf: Box::new(leaf.clone()),
+            };
+            leaf.encode(&mut bytes);
+            count += 1;
+            from = number + 1;
+        }
+        (bytes, count, Some(from))
+    }
+
+    /// Has the superblocks name a checkpoint that was written.
+    async fn publish(
+        self: &Arc<Self>,
+        io: &Io,
+        checkpoint_number: u64,
+        checkpoint: Place,
+        before: u64,
+    ) -> Result<(), PoolError> {
+        self.sync_all(io)
+            .await
+            .map_err(|failure| self.error(failure))?;
+        for pair in 0..2 {
+            for (number, drive) in (0_u8..).zip(&self.drives) {
+                let superblock = Superblock {
+                    drive: number,
+                    number: before + 1,
+                    checkpoint,
+                    checkpoint_number,
+                    ..self.label.clone()
+                };
+                for place in copies(drive.bytes)[pair] {
+                    write_superblock(io, drive, place, &superblock)
+                        .await
+                        .inspect_err(|error| self.poison_of(error))?;
+                }
+            }
+            self.sync_all(io)
+                .await
+                .map_err(|failure| self.error(failure))?;
+        }
+        Ok(())
+    }
+
+    /// A superblock that could not be written leaves open which checkpoint counts.
+    fn poison_of(&self, error: &PoolError) {
+        self.poison(
+            "write of a superblock",
+            &std::io::Error::other(error.to_string()),
+        );
+    }
+
+    /// Whether a checkpoint or cleaning is due.
+    pub(crate) fn wants_house(&self) -> bool {
+        let inner = self.lock();
+        inner.failed.is_none()
+            && (inner.since_checkpoint >= INTERVAL
+                || inner.state.segments.ready.len() <= LaneName::Data.floor() + 2)
+            && !self.keeps_house.load(std::sync::atomic::Ordering::Acquire)
+            && inner.state.segments.can_gain()
+    }
+}
+
+/// Writes a copy of a superblock.
+pub(crate) async fn write_superblock(
+    io: &Io,
+    drive: &Drive,
+    place: u64,
+    superblock: &Superblock,
+) -> Result<(), PoolError> {
+    let mut buffer = Buffer::try_allocate(LENGTH).ok_or(PoolError::OutOfMemory)?;
+    buffer.copy_from_slice(&superblock.encode());
+    let (result, _) = drive.write(io, place, buffer, 0..LENGTH, false).await;
+    result.map_err(|error| drive.error("write", error))
+}
+
+/// Segments that the next checkpoint may need, though the maps grow until then.
+pub(crate) fn map_reserve(state: &crate::state::State) -> usize {
+    let (leaves, entries) = state.catalog.map_size();
+    let bytes = long(leaves) * LEAF_DUMP + long(entries) * ENTRY_DUMP_MAX + long(PART) * 2;
+    let each = state.segments.bytes() / long(PART) * long(PART - PART_HEADER);
+    short((bytes + bytes / 2).div_ceil(each)) + 1
+}
+
+/// A checkpoint on its way to the drives.
+struct Dump<'a> {
+    pool: &'a Pool,
+    io: &'a Io,
+    number: u64,
+    /// Content that is not written yet.
+    content: Vec<u8>,
+    index: u32,
+    first: Place,
+    /// Where the next part goes.
+    next: Option<Place>,
+    segments: Vec<u32>,
+    /// Segments that it may take.
+    own: Vec<u32>,
+}
+
+impl<'a> Dump<'a> {
+    const fn new(pool: &'a Pool, io: &'a Io, number: u64, own: Vec<u32>) -> Self {
+        Self {
+            pool,
+            io,
+            number,
+            content: Vec::new(),
+            index: 0,
+            first: Place::from_bits(0),
+            next: None,
+            segments: Vec::new(),
+            own,
+        }
+    }
+
+    async fn put(&mut self, bytes: &[u8]) -> Result<(), PoolError> {
+        self.content.extend_from_slice(bytes);
+        while self.content.len() > PART - PART_HEADER {
+            self.write(PART - PART_HEADER, false).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), PoolError> {
+        self.write(self.content.len(), true).await
+    }
+
+    async fn write(&mut self, length: usize, is_last: bool) -> Result<(), PoolError> {
+        let place = match self.next {
+            Some(place) => place,
+            None => {
+                self.first = self.begin_segment().await?;
+                self.first
+            }
+        };
+        self.next = if is_last {
+            None
+        } else {
+            let segment = self.pool.lock().state.segments.of(place);
+            let next = place.plus(long(PART));
+            let stays = self.pool.lock().state.segments.of(next) == segment;
+            Some(if stays {
+                next
+            } else {
+                self.begin_segment().await?
+            })
+        };
+        let drive = self.pool.drive(place).expect("segments lie on drives");
+        let padded = (PART_HEADER + length).next_multiple_of(self.pool.unit());
+        let mut buffer = Buffer::try_allocate(padded).ok_or(PoolError::OutOfMemory)?;
+        buffer[PART_HEADER..PART_HEADER + length].copy_from_slice(&self.content[..length]);
+        self.content.drain(..length);
+        let header = PartHeader {
+            pool: self.pool.label.pool,
+            checkpoint: self.number,
+            index: self.index,
+            length: u32::try_from(length).expect("at most 256 KiB"),
+            next: self.next,
+        };
+        header.seal(&mut buffer);
+        self.index += 1;
+        let (result, _) = drive
+            .write(self.io, place.offset(), buffer, 0..padded, false)
+            .await;
+        result.map_err(|error| drive.error("write", error))
+    }
+
+    async fn begin_segment(&mut self) -> Result<Place, PoolError> {
+        let (segment, place) = {
+            let Some(segment) = self.own.pop() else {
+                return Err(self.pool.error(Failure::NoSpace));
+            };
+            let mut inner = self.pool.lock();
+            inner.state.segments.get_mut(segment).used = Use::Map;
+            (segment, inner.state.segments.place(segment))
+        };
+        self.segments.push(segment);
+        let drive = self.pool.drive(place).expect("segments lie on drives");
+        let bytes = u64::from(self.pool.label.segment_bytes);
+        let reserved = drive.reserve(self.io, place.offset(), bytes).await;
+        reserved.map_err(|error| drive.error("fallocate", error))?;
+        Ok(place)
+    }
+}

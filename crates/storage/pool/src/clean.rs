@@ -1,0 +1,373 @@
+//! Keeps house: moves what lives in segments that are mostly dead, and makes checkpoints, so that there is space to
+//! write.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use longshore_volume::Io;
+
+use crate::checkpoint::map_reserve;
+use crate::drive::Drive;
+use crate::error::PoolError;
+use crate::format::record::{LayerId, PartKind, RecordHeader};
+use crate::format::{PAGE_BYTES, crc, long, short};
+use crate::log::{Failure, LaneName, Outcome, Piece, Refusal, Target, settle_all};
+use crate::map::LEAF_PAGES;
+use crate::place::{Content, Place, Stored};
+use crate::pool::Pool;
+use crate::state::State;
+
+/// Bytes that are read at once when segments are cleaned.
+const STEP_BYTES: usize = 512 << 10;
+
+/// Rounds of cleaning and a checkpoint, until those that wait for space are told that there is none.
+const ROUNDS_MAX: u32 = 64;
+
+/// A chunk that lives.
+#[derive(Clone, Copy, Debug)]
+struct Living {
+    layer: LayerId,
+    /// Of the chunk's first page.
+    page: u64,
+    /// Those of its pages that are in use.
+    mask: u8,
+    stored: Stored,
+}
+
+impl Pool {
+    /// Has house kept on this event loop, if nobody does already.
+    pub(crate) fn keep_house(self: &Arc<Self>, io: &Io) {
+        if !self.begin_house() {
+            return;
+        }
+        let house = House(self.clone());
+        let task_io = io.clone();
+        crate::run::spawn(io, async move { house.keep(&task_io).await });
+    }
+
+    /// Segments that should be spare, so that cleaning keeps ahead of what is written.
+    pub(crate) fn spare_wanted(state: &State) -> usize {
+        let count = usize::try_from(state.segments.count()).expect("32 bits fit");
+        map_reserve(state) + (count / 16).max(8)
+    }
+}
+
+/// Somebody keeps house, until this is dropped.
+struct House(Arc<Pool>);
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.0.keeps_house.store(false, Ordering::Release);
+        // Those that wait look again, and keep house themselves.
+        self.0.lock().starved.clear();
+    }
+}
+
+impl House {
+    async fn keep(self, io: &Io) {
+        let pool = &self.0;
+        for _ in 0..ROUNDS_MAX {
+            let before = pool.lock().state.segments.ready.len();
+            let held = pool.maintenance.lock().await;
+            let moved = self.clean(io).await;
+            let made = pool.checkpoint(io).await;
+            drop(held);
+            if let Err(error) = &made {
+                tracing::warn!(pool = pool.name(), %error, "no checkpoint was made");
+            }
+            let mut inner = pool.lock();
+            // Those whose lane may begin a segment now go on.
+            let starved = std::mem::take(&mut inner.starved);
+            for (lane, waiter) in starved {
+                if inner.may_begin(lane) {
+                    let _ = waiter.send(true);
+                } else {
+                    inner.starved.push((lane, waiter));
+                }
+            }
+            let ready = inner.state.segments.ready.len();
+            let gains = moved > 0 || ready > before;
+            let is_enough = inner.starved.is_empty()
+                && (ready > LaneName::Data.floor() + 2 || !inner.state.segments.can_gain());
+            if made.is_err() || is_enough || !gains {
+                break;
+            }
+        }
+        for (_, waiter) in std::mem::take(&mut pool.lock().starved) {
+            let _ = waiter.send(false);
+        }
+    }
+
+    /// Moves what lives in the emptiest segments until enough are spare. Returns the bytes moved.
+    async fn clean(&self, io: &Io) -> u64 {
+        let pool = &self.0;
+        let mut cleaned = Vec::new();
+        let mut moved = 0;
+        loop {
+            let victim = {
+                let inner = pool.lock();
+                let segments = &inner.state.segments;
+                if inner.failed.is_some() || segments.spare() >= Pool::spare_wanted(&inner.state) {
+                    return moved;
+                }
+                let Some(victim) = segments.victim(&cleaned) else {
+                    return moved;
+                };
+                if segments.get(victim).live + long(STEP_BYTES) > inner.room_for_moves() {
+                    return moved;
+                }
+                victim
+            };
+            cleaned.push(victim);
+            match self.clean_segment(io, victim).await {
+                Ok(bytes) => moved += bytes,
+                Err(Failure::NoSpace) => return moved,
+                Err(failure) => {
+                    let error = pool.error(failure);
+                    tracing::warn!(pool = pool.name(), segment = victim, %error, "a segment could \
+                        not be cleaned");
+                    return moved;
+                }
+            }
+        }
+    }
+
+    async fn clean_segment(&self, io: &Io, segment: u32) -> Result<u64, Failure> {
+        let pool = &self.0;
+        let place = pool.lock().state.segments.place(segment);
+        let Some(drive) = pool.drive(place) else {
+            return Ok(0);
+        };
+        let mut living = self.living_by_records(io, drive, segment, place).await;
+        {
+            // A damaged header hides what its record held; then the maps are asked for every entry there.
+            let inner = pool.lock();
+            let found: u64 = living.iter().map(share).sum();
+            if found < inner.state.segments.get(segment).live {
+                living = living_by_maps(&inner.state, segment);
+            }
+        }
+        living.sort_by_key(|chunk| chunk.stored.place);
+        let mut moved = 0;
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        let mut rest = &living[..];
+        while !rest.is_empty() {
+            let (step, more) = rest.split_at(step_length(rest));
+            rest = more;
+            let first = step[0].stored.place;
+            let read = pool.read_bytes(io, first, span(step)).await;
+            let Ok((data, skip)) = read else {
+                tracing::warn!(
+                    pool = pool.name(),
+                    segment,
+                    "a segment cannot be read, and is not \
+                    cleaned"
+                );
+                return Ok(moved);
+            };
+            let pieces = step.iter().map(|chunk| {
+                let start = skip + short(chunk.stored.place.offset() - first.offset());
+                moved_piece(
+                    chunk,
+                    &data[start..start + usize::from(chunk.stored.length)],
+                )
+            });
+            outcomes.extend(self.stage_moved(io, step, pieces.collect()).await?);
+            moved += step.iter().map(share).sum::<u64>();
+            // Some steps may be on their way while the next is read.
+            if outcomes.len() > 4 {
+                settle_all(std::mem::take(&mut outcomes)).await?;
+            }
+        }
+        settle_all(outcomes).await?;
+        Ok(moved)
+    }
+
+    async fn stage_moved(
+        &self,
+        io: &Io,
+        step: &[Living],
+        pieces: Vec<Piece<'_>>,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let pool = &self.0;
+        let mut outcomes = Vec::new();
+        for (chunk, piece) in step.iter().zip(pieces) {
+            let target = Target::Layer(chunk.layer);
+            loop {
+                let again = Piece {
+                    page: piece.page,
+                    kind: piece.kind.clone(),
+                    bytes: piece.bytes,
+                    op: None,
+                };
+                let staged = pool
+                    .lock()
+                    .stage(LaneName::Moved, target, vec![again], false, false);
+                match staged {
+                    Ok((more, start)) => {
+                        outcomes.extend(more);
+                        pool.start_writer(io, LaneName::Moved, start);
+                        break;
+                    }
+                    Err(Refusal::Later(later)) => drop(later.await),
+                    Err(Refusal::Failed(failure)) => return Err(failure),
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// What lives in a segment, by the descriptors of its records.
+    async fn living_by_records(
+        &self,
+        io: &Io,
+        drive: &Drive,
+        segment: u32,
+        place: Place,
+    ) -> Vec<Living> {
+        let pool = &self.0;
+        let bytes = u64::from(pool.label.segment_bytes);
+        let generation = pool.lock().state.segments.get(segment).generation;
+        let mut living = Vec::new();
+        let mut at = long(pool.unit());
+        while at < bytes {
+            let length = (bytes - at).min(long(crate::format::record::HEADER_MAX));
+            let read = drive.read_new(io, place.offset() + at, short(length)).await;
+            let Ok(head) = read else {
+                return living;
+            };
+            match RecordHeader::decode(&head) {
+                Ok(header)
+                    if header.pool == pool.label.pool.as_u64_pair().1
+                        && header.segment == segment
+                        && header.generation == generation =>
+                {
+                    let payload = place.plus(at + u64::from(header.header_length));
+                    collect_living(&pool.lock().state, &header, payload, &mut living);
+                    at += u64::from(header.header_length) + u64::from(header.payload_length);
+                }
+                Ok(_) | Err(_) => return living,
+            }
+        }
+        living
+    }
+}
+
+fn share(chunk: &Living) -> u64 {
+    chunk.stored.share() * u64::from(chunk.mask.count_ones())
+}
+
+/// From the start of the first chunk to the end of the last; they are sorted, and lie in one segment.
+fn span(living: &[Living]) -> usize {
+    match (living.first(), living.last()) {
+        (Some(first), Some(last)) => {
+            let end = last.stored.place.offset() + u64::from(last.stored.length);
+            short(end - first.stored.place.offset())
+        }
+        _ => 0,
+    }
+}
+
+/// Chunks that are read at once.
+fn step_length(living: &[Living]) -> usize {
+    let fits = (1..=living.len()).take_while(|count| span(&living[..*count]) <= STEP_BYTES);
+    fits.last().unwrap_or(1)
+}
+
+/// A chunk is moved as it is; one that is damaged is known to be lost from then on.
+fn moved_piece<'a>(chunk: &Living, bytes: &'a [u8]) -> Piece<'a> {
+    let stored = &chunk.stored;
+    let is_intact = crc(bytes) == stored.crc;
+    Piece {
+        page: chunk.page,
+        kind: if is_intact {
+            PartKind::Moved {
+                codec: stored.codec,
+                pages: stored.pages,
+                mask: chunk.mask,
+                crc: stored.crc,
+                from: stored.place,
+            }
+        } else {
+            PartKind::Lost {
+                mask: chunk.mask,
+                from: stored.place,
+            }
+        },
+        bytes: if is_intact { bytes } else { &[] },
+        op: None,
+    }
+}
+
+/// Those chunks of a record that the maps refer to.
+fn collect_living(state: &State, header: &RecordHeader, payload: Place, into: &mut Vec<Living>) {
+    for part in &*header.parts {
+        let begin = payload.plus(u64::from(part.offset));
+        match &part.kind {
+            PartKind::Raw { crcs } => {
+                for page in 0..long(crcs.len()) {
+                    let place = begin.plus(page * PAGE_BYTES);
+                    into.extend(living(state, part.layer, part.page + page, 1, place));
+                }
+            }
+            PartKind::Chunk { pages, .. } | PartKind::Moved { pages, .. } => {
+                into.extend(living(state, part.layer, part.page, *pages, begin));
+            }
+            PartKind::Zero { .. } | PartKind::Lost { .. } | PartKind::Op { .. } => {}
+        }
+    }
+}
+
+/// A chunk, if any of its pages is in use.
+fn living(state: &State, layer: LayerId, page: u64, pages: u8, place: Place) -> Option<Living> {
+    let mut found: Option<Living> = None;
+    for number in 0..pages {
+        let entry = state.catalog.own(layer, page + u64::from(number));
+        if let Content::Data(stored) = entry.content()
+            && stored.place == place
+            && stored.page == number
+        {
+            let living = found.get_or_insert(Living {
+                layer: state.catalog.current(layer),
+                page,
+                mask: 0,
+                stored,
+            });
+            living.mask |= 1 << number;
+        }
+    }
+    found
+}
+
+/// What lives in a segment, by all maps.
+fn living_by_maps(state: &State, segment: u32) -> Vec<Living> {
+    let mut chunks: HashMap<(LayerId, Place), Living> = HashMap::new();
+    for (layer, found) in &state.catalog.layers {
+        let mut from = 0;
+        while let Some((number, leaf)) = found.map.leaf_from(from) {
+            let first = long(number) * long(LEAF_PAGES);
+            for (page, entry) in (first..).zip(leaf.entries()) {
+                if let Content::Data(stored) = entry.content()
+                    && state.segments.of(stored.place) == Some(segment)
+                {
+                    let chunk = chunks.entry((*layer, stored.place)).or_insert(Living {
+                        layer: *layer,
+                        page: page - u64::from(stored.page),
+                        mask: 0,
+                        stored,
+                    });
+                    chunk.mask |= 1 << stored.page;
+                }
+            }
+            from = number + 1;
+        }
+    }
+    chunks.into_values().collect()
+}
+
+/// Makes a checkpoint while nothing else is done to the catalogue.
+pub(crate) async fn checkpoint_now(pool: &Arc<Pool>, io: &Io) -> Result<(), PoolError> {
+    let _held = pool.maintenance.lock().await;
+    pool.checkpoint(io).await
+}

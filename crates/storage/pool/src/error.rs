@@ -1,0 +1,106 @@
+//! How operations on a pool fail.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::format::FormatError;
+
+/// Why a pool refused or failed something.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The drive holds no pool.
+    #[error("{}: holds no pool; make one with: longshore pool create", path.display())]
+    NoPool { path: PathBuf },
+    /// What a drive was to begin with is there already.
+    #[error("{}: holds data already; name an empty file or device, or use --force", path.display())]
+    NotEmpty { path: PathBuf },
+    #[error("{}: a drive of a pool needs at least {} MiB", path.display(), crate::open::DRIVE_MIN >> 20)]
+    TooSmall { path: PathBuf },
+    /// The list of drives does not fit the pool.
+    #[error("pool {pool}: {found} of its {expected} drives were named; name all of them")]
+    DrivesMissing {
+        pool: String,
+        expected: usize,
+        found: usize,
+    },
+    #[error("{}: belongs to another pool than the drives before it", path.display())]
+    OtherPool { path: PathBuf },
+    #[error("{}: named twice", path.display())]
+    DriveTwice { path: PathBuf },
+    #[error("a pool has 1 to {} drives", crate::format::superblock::DRIVES_MAX)]
+    DriveCount,
+    /// A name that the pool cannot keep.
+    #[error("{name:?} is no name: use 1 to 64 letters, digits, '.', '-' and '_'")]
+    Name { name: String },
+    /// A structure of the pool is damaged.
+    #[error("pool {pool}: {what}: {source}; see: longshore pool check")]
+    Damaged {
+        pool: String,
+        /// The structure.
+        what: String,
+        source: FormatError,
+    },
+    /// Records are lost, and nothing tells what they held.
+    #[error(
+        "pool {pool}: record {number} is lost, and with it what it wrote; see: longshore pool check"
+    )]
+    RecordLost { pool: String, number: u64 },
+    #[error("pool {pool}: there is no volume {volume}; longshore pool show lists them")]
+    NoVolume { pool: String, volume: String },
+    #[error(
+        "pool {pool}: there is no snapshot {name} of volume {volume}; longshore pool show lists them"
+    )]
+    NoSnapshot {
+        pool: String,
+        volume: String,
+        name: String,
+    },
+    /// The name is taken.
+    #[error("pool {pool}: {name} exists already")]
+    Exists { pool: String, name: String },
+    /// Somebody has the volume open.
+    #[error("pool {pool}: volume {volume} is in use; stop exporting it first")]
+    InUse { pool: String, volume: String },
+    #[error("volume {volume}: a size is a multiple of {block_size} bytes, and at most 256 TiB")]
+    Size { volume: String, block_size: u32 },
+    #[error(
+        "volume {volume}: has {present} bytes; shrinking to {asked} drops what lies behind, which needs --shrink"
+    )]
+    WouldShrink {
+        volume: String,
+        present: u64,
+        asked: u64,
+    },
+    #[error("pool {pool}: no space left")]
+    NoSpace { pool: String },
+    /// An earlier write or sync failed.
+    #[error(
+        "pool {pool}: a write or sync failed before, and nothing is written until the pool is opened anew"
+    )]
+    Poisoned { pool: String },
+    #[error("pool {pool}: was opened for reading only")]
+    ReadOnly { pool: String },
+    #[error("out of memory")]
+    OutOfMemory,
+    /// The operating system said so.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// A volume does not say which pool it is in.
+    #[error("volume {volume}: backend=pool needs pool=, a drive of the pool or the name of one")]
+    PoolMissing { volume: String },
+    #[error(
+        "volume {volume}: has blocks of {present} bytes, not {asked}; use block-size={present}"
+    )]
+    BlockSize {
+        volume: String,
+        present: u32,
+        asked: u32,
+    },
+    /// Another server has it open, and what else opening finds.
+    #[error(transparent)]
+    Open(#[from] longshore_volume::OpenError),
+}

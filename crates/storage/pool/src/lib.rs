@@ -1,0 +1,53 @@
+//! A pool of drives: thin volumes with checksums, compression, instant snapshots and clones.
+//!
+//! Everything that is written goes to a log ([`format::record`]): nothing is overwritten in place. Maps in memory
+//! tell where a page lies ([`map`]); a checkpoint keeps them on the drives, and records behind it are replayed when
+//! the pool is opened. Space that was overwritten is gained back by whole segments. `docs/formats/pool.md` has the
+//! bytes, and the argument why what was flushed is found again.
+//!
+//! ```text
+//! volume ──► log: stage ─► record ─► write ─► apply ──► state: catalogue, maps, segments
+//!    └─────► read: resolve ─► drive ─► verify    ▲
+//!                        checkpoint, clean ──────┘ keep house in the background
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod backend;
+pub mod catalog;
+mod check;
+mod checkpoint;
+mod clean;
+mod contents;
+mod drive;
+mod error;
+pub mod format;
+mod log;
+pub mod map;
+mod open;
+pub mod place;
+mod pool;
+#[cfg(test)]
+mod power_tests;
+mod read;
+mod recovery;
+mod run;
+pub mod segments;
+pub mod state;
+mod sync;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod volume;
+mod write;
+
+pub use backend::{POOL, PoolBackend, PoolOptions};
+pub use check::{Finding, Report};
+pub use contents::{Listed, ListedSnapshot, Usage};
+pub use error::PoolError;
+pub use open::{NewPool, read_label};
+pub use pool::{NewVolume, Pool};
+
+/// Largest volume: 256 TiB.
+pub const SIZE_MAX: u64 = 1 << 48;

@@ -1,0 +1,699 @@
+//! The log: what is staged, becomes records, is written, and then put into the maps in the order of its numbers.
+//!
+//! ```text
+//! stage ──► batch ──► record 17 ──► written ──► applied, once 1 to 16 are
+//!           (grows while others      (any order)   └─► whoever waits is told
+//!            are being written)
+//! ```
+//!
+//! There are three lanes, each with a segment of its own, so that no kind of work takes the space that another needs to
+//! make room.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use longshore_reactor::buffer::Buffer;
+
+use crate::format::long;
+use crate::format::op::Op;
+use crate::format::record::{
+    HEADER_MAX, LayerId, PARTS_MAX, PAYLOAD_MAX, Part, PartKind, RecordHeader,
+};
+use crate::place::{Codec, Place, STEP};
+use crate::segments::Use;
+use crate::state::State;
+
+/// What a lane is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneName {
+    /// What hosts write.
+    Data,
+    /// Zeros and changes of the catalogue: what frees space.
+    Spare,
+    /// What cleaning moves.
+    Moved,
+}
+
+impl LaneName {
+    pub const ALL: [Self; 3] = [Self::Data, Self::Spare, Self::Moved];
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Data => 0,
+            Self::Spare => 1,
+            Self::Moved => 2,
+        }
+    }
+
+    /// Segments that the lane leaves to others.
+    pub const fn floor(self) -> usize {
+        match self {
+            Self::Data => 4,
+            Self::Moved => 1,
+            Self::Spare => 0,
+        }
+    }
+}
+
+/// Records of a lane that are written at once.
+const WRITERS_MAX: u32 = 2;
+
+/// Batches of a lane that wait; whoever has more to write waits itself.
+const QUEUE_MAX: usize = 8;
+
+/// Buffers that are kept for the next records.
+const BUFFERS_KEPT: usize = 8;
+
+/// What raw pages are aligned to in a record, so that they can be read straight to where they belong.
+const RAW_ALIGNMENT: usize = 512;
+
+/// Why what was staged did not become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    NoSpace,
+    Poisoned,
+    OutOfMemory,
+    ReadOnly,
+}
+
+type Waiter = oneshot::Sender<Result<(), Failure>>;
+
+/// Resolves when what was staged is in the maps, or is known not to get there.
+pub type Outcome = oneshot::Receiver<Result<(), Failure>>;
+
+/// Something to be staged: a part, whose layer and offset are filled in, and its bytes.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    pub page: u64,
+    pub kind: PartKind,
+    pub bytes: &'a [u8],
+    /// The change that the bytes are of.
+    pub op: Option<Op>,
+}
+
+impl Piece<'_> {
+    /// Pages that it changes.
+    fn pages(&self) -> u64 {
+        match &self.kind {
+            PartKind::Raw { crcs } => long(crcs.len()),
+            PartKind::Chunk { pages, .. } | PartKind::Moved { pages, .. } => u64::from(*pages),
+            PartKind::Zero { pages } => u64::from(*pages),
+            PartKind::Lost { .. } => 4,
+            PartKind::Op { .. } => 0,
+        }
+    }
+}
+
+/// Where pieces go.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// The present layer of an open volume.
+    Volume(usize),
+    Layer(LayerId),
+}
+
+/// Why nothing was staged.
+#[derive(Debug)]
+pub enum Refusal {
+    /// To be tried again when this resolves, however it does.
+    Later(Outcome),
+    Failed(Failure),
+}
+
+/// Parts that will be a record.
+#[derive(Debug)]
+struct Batch {
+    parts: Vec<Part>,
+    ops: Vec<Op>,
+    room: Buffer,
+    filled: usize,
+    durable: bool,
+    waiters: Vec<Waiter>,
+    /// Bytes that hosts wrote.
+    charged: u64,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    open: Option<Batch>,
+    queue: VecDeque<Batch>,
+    /// For those that find the queue full.
+    crowd: Vec<Waiter>,
+    writers: u32,
+    segment: Option<OpenSegment>,
+}
+
+/// The segment that a lane writes to.
+#[derive(Clone, Copy, Debug)]
+struct OpenSegment {
+    number: u32,
+    /// Bytes that are used.
+    filled: u64,
+}
+
+/// A record on its way to a drive.
+#[derive(Debug)]
+pub struct Record {
+    pub number: u64,
+    pub place: Place,
+    pub buffer: Option<Buffer>,
+    pub range: Range<usize>,
+    pub durable: bool,
+    pending: Pending,
+}
+
+/// What is left of a record while it is written, until it is in the maps.
+#[derive(Debug)]
+struct Pending {
+    parts: Arc<[Part]>,
+    payload: Place,
+    ops: Vec<Op>,
+    segment: u32,
+    waiters: Vec<Waiter>,
+    charged: u64,
+}
+
+/// A segment that a lane begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    pub segment: u32,
+    pub generation: u64,
+    pub place: Place,
+}
+
+/// What a writer does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Nothing: it ends.
+    Nothing,
+    Write(Box<Record>),
+    Begin(Opening),
+    /// No segment may be begun before this resolves.
+    Space(oneshot::Receiver<bool>),
+}
+
+/// A volume that somebody has open.
+#[derive(Debug)]
+pub struct OpenVolume {
+    pub name: String,
+    /// Where it reads.
+    pub read: LayerId,
+    /// Where what is staged now will be written: another layer, while the record of a snapshot is on its way.
+    pub write: LayerId,
+}
+
+/// State, and the way there. Behind the lock of the pool.
+#[derive(Debug)]
+pub struct Inner {
+    pub state: State,
+    /// Bytes that records are aligned to.
+    unit: usize,
+    pool: u64,
+    lanes: [Lane; 3],
+    /// Number of the next record.
+    next: u64,
+    /// Written, and waiting for those before them.
+    written: BTreeMap<u64, Pending>,
+    echo: (Place, Arc<[Part]>),
+    /// Records up to this one are on the medium.
+    pub durable: u64,
+    /// Bytes staged and not in the maps.
+    charged: u64,
+    /// Bytes of data that the pool has room for.
+    pub capacity: u64,
+    /// Pages that somebody reads, changes and writes.
+    held: HashMap<(usize, u64), Vec<Waiter>>,
+    /// For those that wait until a record is in the maps.
+    applied: Vec<(u64, Waiter)>,
+    buffers: Vec<Buffer>,
+    pub open: slab::Slab<OpenVolume>,
+    /// For lanes that need a segment.
+    pub starved: Vec<(LaneName, oneshot::Sender<bool>)>,
+    pub next_generation: u64,
+    /// Bytes of records since the last checkpoint.
+    pub since_checkpoint: u64,
+    pub failed: Option<Failure>,
+    /// Bytes that hosts have written, and those of all records.
+    pub host_bytes: u64,
+    pub record_bytes: u64,
+}
+
+impl Inner {
+    pub fn new(state: State, unit: usize, pool: u64, next: u64, next_generation: u64) -> Self {
+        Self {
+            unit,
+            pool,
+            lanes: Default::default(),
+            next,
+            written: BTreeMap::new(),
+            echo: (Place::default(), Arc::default()),
+            durable: 0,
+            charged: 0,
+            capacity: 0,
+            held: HashMap::new(),
+            applied: Vec::new(),
+            buffers: Vec::new(),
+            open: slab::Slab::new(),
+            starved: Vec::new(),
+            next_generation,
+            since_checkpoint: 0,
+            failed: None,
+            host_bytes: 0,
+            record_bytes: 0,
+            state,
+        }
+    }
+
+    /// Stages pieces, all or none. Returns what to wait for, and whether a writer is to be started. `holds`: they belong
+    /// to who [holds](Self::hold) their page.
+    pub fn stage(
+        &mut self,
+        lane: LaneName,
+        target: Target,
+        pieces: Vec<Piece<'_>>,
+        durable: bool,
+        holds: bool,
+    ) -> Result<(Vec<Outcome>, bool), Refusal> {
+        if let Some(failed) = self.failed {
+            return Err(Refusal::Failed(failed));
+        }
+        let layer = match target {
+            Target::Layer(layer) => layer,
+            Target::Volume(volume) => {
+                if !holds && let Some(wait) = self.wait_for_holders(volume, &pieces) {
+                    return Err(Refusal::Later(wait));
+                }
+                self.open[volume].write
+            }
+        };
+        let charged = if lane == LaneName::Data {
+            pieces.iter().map(|piece| long(piece.bytes.len())).sum()
+        } else {
+            0
+        };
+        if charged > 0 && self.state.segments.live + self.charged + charged > self.capacity {
+            return Err(Refusal::Failed(Failure::NoSpace));
+        }
+        if self.lanes[lane.index()].queue.len() >= QUEUE_MAX {
+            let (sender, receiver) = oneshot::channel();
+            self.lanes[lane.index()].crowd.push(sender);
+            return Err(Refusal::Later(receiver));
+        }
+        // All rooms are there before the first piece is placed.
+        let rooms = 1
+            + pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (PAYLOAD_MAX / 2)
+            + pieces.len() / (PARTS_MAX / 2);
+        while self.buffers.len() < rooms {
+            let Some(room) = Buffer::try_allocate(HEADER_MAX + PAYLOAD_MAX) else {
+                return Err(Refusal::Failed(Failure::OutOfMemory));
+            };
+            self.buffers.push(room);
+        }
+        self.charged += charged;
+        let mut outcomes = Vec::with_capacity(1);
+        for piece in pieces {
+            self.place(lane, layer, piece, durable, &mut outcomes);
+        }
+        let lane = &mut self.lanes[lane.index()];
+        let start = lane.writers < WRITERS_MAX && (lane.open.is_some() || !lane.queue.is_empty());
+        lane.writers += u32::from(start);
+        Ok((outcomes, start))
+    }
+
+    fn place(
+        &mut self,
+        lane: LaneName,
+        layer: LayerId,
+        piece: Piece<'_>,
+        durable: bool,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        let is_data = lane == LaneName::Data;
+        let alignment = match &piece.kind {
+            PartKind::Raw { .. }
+            | PartKind::Chunk {
+                codec: Codec::Raw, ..
+            }
+            | PartKind::Moved {
+                codec: Codec::Raw, ..
+            } => RAW_ALIGNMENT,
+            _ => STEP,
+        };
+        let length = piece.bytes.len();
+        let lane = &mut self.lanes[lane.index()];
+        let fits = |batch: &Batch| {
+            batch.parts.len() < PARTS_MAX
+                && batch.filled.next_multiple_of(alignment) + length <= PAYLOAD_MAX
+        };
+        let joins = lane.open.as_ref().is_some_and(fits);
+        if !joins {
+            lane.queue.extend(lane.open.take());
+        }
+        let is_new_to_it = !joins || outcomes.is_empty();
+        let batch = lane.open.get_or_insert_with(|| Batch {
+            parts: Vec::with_capacity(16),
+            ops: Vec::new(),
+            room: self.buffers.pop().expect("rooms were made before"),
+            filled: 0,
+            durable: false,
+            waiters: Vec::new(),
+            charged: 0,
+        });
+        let start = batch.filled.next_multiple_of(alignment);
+        batch.room[HEADER_MAX + batch.filled..HEADER_MAX + start].fill(0);
+        batch.room[HEADER_MAX + start..HEADER_MAX + start + length].copy_from_slice(piece.bytes);
+        batch.filled = start + length;
+        batch.durable |= durable;
+        batch.charged += if is_data { long(length) } else { 0 };
+        batch.ops.extend(piece.op);
+        batch.parts.push(Part {
+            layer,
+            page: piece.page,
+            offset: u32::try_from(start).expect("at most 512 KiB"),
+            length: u32::try_from(length).expect("at most 512 KiB"),
+            kind: piece.kind,
+        });
+        if is_new_to_it {
+            let (sender, receiver) = oneshot::channel();
+            batch.waiters.push(sender);
+            outcomes.push(receiver);
+        }
+    }
+
+    fn wait_for_holders(&mut self, volume: usize, pieces: &[Piece<'_>]) -> Option<Outcome> {
+        if self.held.is_empty() {
+            return None;
+        }
+        let is_touched = |(of, page): &(usize, u64)| {
+            *of == volume
+                && pieces
+                    .iter()
+                    .any(|piece| (piece.page..piece.page + piece.pages()).contains(page))
+        };
+        let (_, waiters) = self.held.iter_mut().find(|(page, _)| is_touched(page))?;
+        let (sender, receiver) = oneshot::channel();
+        waiters.push(sender);
+        Some(receiver)
+    }
+
+    /// Takes a page for who reads it, changes it and writes it back. Others wait.
+    pub fn hold(&mut self, volume: usize, page: u64) -> Result<(), Outcome> {
+        use std::collections::hash_map::Entry;
+        match self.held.entry((volume, page)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Vec::new());
+                Ok(())
+            }
+            Entry::Occupied(mut occupied) => {
+                let (sender, receiver) = oneshot::channel();
+                occupied.get_mut().push(sender);
+                Err(receiver)
+            }
+        }
+    }
+
+    /// Gives a page back.
+    pub fn let_go(&mut self, volume: usize, page: u64) {
+        // Dropped waiters wake those that wait.
+        self.held.remove(&(volume, page));
+    }
+
+    /// What to wait for until all that is staged now is in the maps. What fails meanwhile does not count.
+    pub fn barrier(&mut self) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        let open = self
+            .lanes
+            .iter_mut()
+            .flat_map(|lane| lane.queue.iter_mut().chain(&mut lane.open));
+        for batch in open {
+            let (sender, receiver) = oneshot::channel();
+            batch.waiters.push(sender);
+            outcomes.push(receiver);
+        }
+        if self.state.applied + 1 < self.next {
+            let (sender, receiver) = oneshot::channel();
+            self.applied.push((self.next - 1, sender));
+            outcomes.push(receiver);
+        }
+        outcomes
+    }
+
+    /// Whether a lane may begin another segment.
+    pub fn may_begin(&self, lane: LaneName) -> bool {
+        self.state.segments.ready.len() > lane.floor()
+    }
+
+    /// What the writer of a lane does next.
+    pub fn next(&mut self, name: LaneName) -> Next {
+        if let Some(failed) = self.failed {
+            self.fail_lane(name, failed);
+        }
+        let lane = &self.lanes[name.index()];
+        let Some(batch) = lane.queue.front().or(lane.open.as_ref()) else {
+            self.lanes[name.index()].writers -= 1;
+            return Next::Nothing;
+        };
+        let header = RecordHeader::length_with(&batch.parts, &self.echo.1, self.unit);
+        let payload = batch.filled.next_multiple_of(self.unit);
+        let length = long(header + payload);
+        let bytes = self.state.segments.bytes();
+        if let Some(segment) = lane
+            .segment
+            .filter(|segment| segment.filled + length <= bytes)
+        {
+            return Next::Write(Box::new(self.take_record(name, segment, header, payload)));
+        }
+        if let Some(full) = self.lanes[name.index()].segment.take() {
+            self.state.segments.get_mut(full.number).used = Use::Sealed;
+        }
+        if self.may_begin(name) {
+            let segment = self
+                .state
+                .segments
+                .ready
+                .pop_front()
+                .expect("there are some");
+            let found = self.state.segments.get_mut(segment);
+            found.used = Use::Open;
+            return Next::Begin(Opening {
+                segment,
+                generation: found.generation,
+                place: self.state.segments.place(segment),
+            });
+        }
+        if name == LaneName::Moved {
+            self.fail_lane(name, Failure::NoSpace);
+            return self.next(name);
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.starved.push((name, sender));
+        Next::Space(receiver)
+    }
+
+    fn take_record(
+        &mut self,
+        name: LaneName,
+        segment: OpenSegment,
+        header_length: usize,
+        payload: usize,
+    ) -> Record {
+        let lane = &mut self.lanes[name.index()];
+        let batch = lane.queue.pop_front().or_else(|| lane.open.take());
+        let batch = batch.expect("it was looked at");
+        // Those that found the queue full try again.
+        lane.crowd.clear();
+        let place = self
+            .state
+            .segments
+            .place(segment.number)
+            .plus(segment.filled);
+        let parts: Arc<[Part]> = batch.parts.into();
+        let (echo_place, echo) = std::mem::take(&mut self.echo);
+        let mut header = RecordHeader {
+            pool: self.pool,
+            segment: segment.number,
+            generation: self.state.segments.get(segment.number).generation,
+            number: self.next,
+            durable: self.durable,
+            header_length: 0,
+            payload_length: u32::try_from(payload).expect("at most 512 KiB"),
+            parts: parts.clone(),
+            echo_place,
+            echo,
+        };
+        let mut buffer = batch.room;
+        buffer[HEADER_MAX + batch.filled..HEADER_MAX + payload].fill(0);
+        let start = header.encode_into(&mut buffer[..HEADER_MAX], self.unit);
+        debug_assert_eq!(HEADER_MAX - start, header_length, "as was computed");
+        let payload_place = place.plus(long(header_length));
+        self.echo = (payload_place, parts.clone());
+        let length = long(header_length + payload);
+        lane.segment = Some(OpenSegment {
+            filled: segment.filled + length,
+            ..segment
+        });
+        self.next += 1;
+        // Whatever is staged from now on has a higher number than these changes.
+        batch.ops.iter().for_each(|op| redirect(&mut self.open, op));
+        self.since_checkpoint += length;
+        self.record_bytes += length;
+        self.host_bytes += batch.charged;
+        self.state.segments.get_mut(segment.number).staged += 1;
+        Record {
+            number: header.number,
+            place,
+            buffer: Some(buffer),
+            range: start..HEADER_MAX + payload,
+            durable: batch.durable,
+            pending: Pending {
+                parts,
+                payload: payload_place,
+                ops: batch.ops,
+                segment: segment.number,
+                waiters: batch.waiters,
+                charged: batch.charged,
+            },
+        }
+    }
+
+    /// A segment's header is on the medium.
+    pub fn begun(&mut self, lane: LaneName, opening: Opening) {
+        self.lanes[lane.index()].segment = Some(OpenSegment {
+            number: opening.segment,
+            filled: long(self.unit),
+        });
+    }
+
+    /// A segment could not be begun: there is no space for it. Nothing was written there.
+    pub fn not_begun(&mut self, lane: LaneName, opening: Opening) {
+        self.state.segments.get_mut(opening.segment).used = Use::Ready;
+        self.state.segments.ready.push_front(opening.segment);
+        self.fail_lane(lane, Failure::NoSpace);
+    }
+
+    /// A record was written. It comes into the maps with all those whose turn it is then.
+    pub fn finish(&mut self, record: Record) {
+        if self.buffers.len() < BUFFERS_KEPT {
+            self.buffers.extend(record.buffer);
+        }
+        if self.failed.is_some() {
+            return;
+        }
+        self.written.insert(record.number, record.pending);
+        while let Some(entry) = self.written.first_entry()
+            && *entry.key() == self.state.applied + 1
+            && self.failed.is_none()
+        {
+            let number = *entry.key();
+            let pending = entry.remove();
+            let has_ops = !pending.ops.is_empty();
+            self.state
+                .apply(&pending.parts, pending.payload, pending.ops);
+            self.state.applied = number;
+            self.state.segments.get_mut(pending.segment).staged -= 1;
+            self.charged -= pending.charged;
+            if has_ops {
+                self.reread_heads();
+            }
+            for waiter in pending.waiters {
+                let _ = waiter.send(Ok(()));
+            }
+        }
+        let applied = self.state.applied;
+        for (_, waiter) in self
+            .applied
+            .extract_if(.., |(number, _)| *number <= applied)
+        {
+            let _ = waiter.send(Ok(()));
+        }
+    }
+
+    fn reread_heads(&mut self) {
+        for (_, volume) in &mut self.open {
+            if let Some(found) = self.state.catalog.volumes.get(&volume.name) {
+                volume.read = found.head;
+            }
+        }
+    }
+
+    /// Nothing is written any more.
+    pub fn fail(&mut self, failure: Failure) {
+        self.failed = Some(failure);
+        for name in LaneName::ALL {
+            self.fail_lane(name, failure);
+        }
+        // Dropped waiters count as failed.
+        self.written.clear();
+        self.applied.clear();
+        self.starved.clear();
+    }
+
+    pub fn fail_lane(&mut self, name: LaneName, failure: Failure) {
+        let lane = &mut self.lanes[name.index()];
+        lane.crowd.clear();
+        let mut charged = 0;
+        for batch in lane.queue.drain(..).chain(lane.open.take()) {
+            charged += batch.charged;
+            for waiter in batch.waiters {
+                let _ = waiter.send(Err(failure));
+            }
+        }
+        self.charged -= charged;
+    }
+
+    /// A writer of a lane is gone, without having looked whether there is something left.
+    pub fn writer_gone(&mut self, name: LaneName) {
+        self.lanes[name.index()].writers -= 1;
+    }
+
+    /// Segments that records are being written to, or that records not yet in the maps were written to.
+    pub fn segments_in_use(&self) -> Vec<u32> {
+        let segments = self.state.segments.iter();
+        let in_use = |(number, found): (u32, &crate::segments::Segment)| {
+            let is_meant = match found.used {
+                Use::Open => true,
+                Use::Sealed => found.staged > 0,
+                Use::Free | Use::Ready | Use::Map => false,
+            };
+            is_meant.then_some(number)
+        };
+        segments.filter_map(in_use).collect()
+    }
+
+    /// Bytes of the moved lane's segment that are left, and of those that it may begin.
+    pub fn room_for_moves(&self) -> u64 {
+        let bytes = self.state.segments.bytes();
+        let open = self.lanes[LaneName::Moved.index()].segment;
+        let left = open.map_or(0, |segment| bytes - segment.filled);
+        let ready = self.state.segments.ready.len();
+        left + long(ready.saturating_sub(LaneName::Moved.floor())) * bytes
+    }
+}
+
+/// Has what is staged from now on written to the layers that a change brings.
+fn redirect(open: &mut slab::Slab<OpenVolume>, op: &Op) {
+    let Op::Snapshot { members, .. } = op else {
+        return;
+    };
+    for (_, volume) in open {
+        if let Some(member) = members.iter().find(|member| member.volume == volume.name) {
+            volume.write = member.head;
+        }
+    }
+}
+
+/// The failure in words of whoever waits. Nobody is left to tell when the pool fails as a whole.
+pub async fn settle(outcome: Outcome) -> Result<(), Failure> {
+    outcome.await.unwrap_or(Err(Failure::Poisoned))
+}
+
+/// Waits for all.
+pub async fn settle_all(outcomes: Vec<Outcome>) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for outcome in outcomes {
+        result = result.and(settle(outcome).await);
+    }
+    result
+}

@@ -1,0 +1,490 @@
+//! An open pool, and changes of what it holds.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_volume::Io;
+use uuid::Uuid;
+
+use crate::drive::Drive;
+use crate::error::PoolError;
+use crate::format::op::{Op, SnapshotMember, VolumeRecord};
+use crate::format::record::{LayerId, PartKind};
+use crate::format::superblock::Superblock;
+use crate::format::{PAGE_BYTES, crc};
+use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Refusal, Target, settle_all};
+use crate::place::{Codec, Place};
+use crate::sync::Syncs;
+
+/// A pool that is open. Shared by all its volumes and all event loops.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) label: Superblock,
+    pub(crate) drives: Vec<Drive>,
+    pub(crate) inner: Mutex<Inner>,
+    pub(crate) syncs: Mutex<Syncs>,
+    /// For each lane: held while a writer looks what comes next, and begins a segment.
+    pub(crate) turns: [futures_util::lock::Mutex<()>; 3],
+    /// Held while the catalogue loses something, or a checkpoint is made.
+    pub(crate) maintenance: futures_util::lock::Mutex<()>,
+    /// Whether somebody keeps house.
+    pub(crate) keeps_house: AtomicBool,
+    pub(crate) newest: Mutex<Newest>,
+    pub(crate) is_read_only: bool,
+}
+
+/// The newest checkpoint.
+#[derive(Clone, Debug)]
+pub struct Newest {
+    /// Number of the superblock that names it.
+    pub superblock: u64,
+    pub number: u64,
+    /// Segments that it lies in.
+    pub segments: Vec<u32>,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    pub codec: Codec,
+    /// Bytes that it and its snapshots may take; `None`: no limit.
+    pub quota: Option<u64>,
+    /// `None`: a random one.
+    pub id: Option<Uuid>,
+}
+
+/// Most volumes of a snapshot: their descriptions fit a record.
+const GROUP_MAX: usize = 1024;
+
+impl Pool {
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.label.name
+    }
+
+    #[must_use]
+    pub const fn id(&self) -> Uuid {
+        self.label.pool
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that records are aligned to.
+    pub(crate) fn unit(&self) -> usize {
+        usize::try_from(self.label.unit).expect("512 or 4096")
+    }
+
+    pub(crate) fn drive(&self, place: Place) -> Option<&Drive> {
+        self.drives.get(usize::from(place.drive()))
+    }
+
+    /// Whether a write or sync has failed: nothing is written until the pool is opened anew.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.lock().failed == Some(Failure::Poisoned)
+    }
+
+    pub(crate) fn poison(&self, operation: &'static str, error: &std::io::Error) {
+        let mut inner = self.lock();
+        if inner.failed != Some(Failure::Poisoned) {
+            tracing::error!(pool = self.name(), operation, %error, "a drive failed: nothing is \
+                written until the pool is opened anew");
+        }
+        inner.fail(Failure::Poisoned);
+    }
+
+    pub(crate) fn error(&self, failure: Failure) -> PoolError {
+        let pool = self.name().to_owned();
+        match failure {
+            Failure::NoSpace => PoolError::NoSpace { pool },
+            Failure::Poisoned => PoolError::Poisoned { pool },
+            Failure::ReadOnly => PoolError::ReadOnly { pool },
+            Failure::OutOfMemory => PoolError::OutOfMemory,
+        }
+    }
+
+    /// Waits until everything that is staged now is in the maps.
+    pub(crate) async fn settle(&self) {
+        let outcomes = self.lock().barrier();
+        let _ = settle_all(outcomes).await;
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// The name is taken or none, or the size does not fit.
+    pub async fn create_volume(self: &Arc<Self>, io: &Io, new: NewVolume) -> Result<(), PoolError> {
+        self.check_new(&new.name, new.size, new.block_size)?;
+        let _held = self.maintenance.lock().await;
+        self.refuse_taken(&new.name)?;
+        let head = self.lock().state.catalog.new_layer_id();
+        let volume = VolumeRecord {
+            name: new.name,
+            id: new.id.unwrap_or_else(Uuid::new_v4),
+            size: new.size,
+            block_size: new.block_size,
+            codec: new.codec,
+            quota: new.quota.unwrap_or(0),
+            head,
+        };
+        self.change(io, Op::CreateVolume(volume)).await
+    }
+
+    /// Makes a snapshot of each of the volumes, all at one moment. Writes go on meanwhile.
+    ///
+    /// # Errors
+    /// A volume does not exist, or has such a snapshot.
+    pub async fn snapshot(
+        self: &Arc<Self>,
+        io: &Io,
+        name: &str,
+        volumes: &[String],
+    ) -> Result<(), PoolError> {
+        check_name(name)?;
+        if volumes.is_empty() || volumes.len() > GROUP_MAX {
+            return Err(PoolError::DriveCount);
+        }
+        let _held = self.maintenance.lock().await;
+        let mut members = Vec::new();
+        {
+            let mut inner = self.lock();
+            let catalog = &mut inner.state.catalog;
+            for volume in volumes {
+                if !catalog.volumes.contains_key(volume) {
+                    return Err(self.no_volume(volume));
+                }
+                let key = (volume.clone(), name.to_owned());
+                let is_repeated = members
+                    .iter()
+                    .any(|member: &SnapshotMember| member.volume == *volume);
+                if is_repeated || catalog.snapshots.contains_key(&key) {
+                    return Err(self.exists(&format!("{volume}@{name}")));
+                }
+                members.push(SnapshotMember {
+                    volume: volume.clone(),
+                    id: Uuid::new_v4(),
+                    head: catalog.new_layer_id(),
+                });
+            }
+        }
+        let op = Op::Snapshot {
+            name: name.to_owned(),
+            members,
+        };
+        self.change(io, op).await?;
+        // What was staged for the layer that is now frozen is in it before anybody reads the snapshot, and what was
+        // acknowledged before is as durable as the snapshot.
+        self.settle().await;
+        self.flush(io).await.map_err(|failure| self.error(failure))
+    }
+
+    /// Makes a volume of a snapshot. Both share what neither changes.
+    ///
+    /// # Errors
+    /// There is no such snapshot, or the name is taken.
+    pub async fn clone_snapshot(
+        self: &Arc<Self>,
+        io: &Io,
+        origin: &str,
+        snapshot: &str,
+        name: &str,
+    ) -> Result<(), PoolError> {
+        check_name(name)?;
+        let _held = self.maintenance.lock().await;
+        self.refuse_taken(name)?;
+        let volume = {
+            let mut inner = self.lock();
+            let catalog = &mut inner.state.catalog;
+            let key = (origin.to_owned(), snapshot.to_owned());
+            let Some(found) = catalog.snapshots.get(&key) else {
+                return Err(self.no_snapshot(origin, snapshot));
+            };
+            let shape = found.shape.clone();
+            VolumeRecord {
+                name: name.to_owned(),
+                id: Uuid::new_v4(),
+                quota: 0,
+                head: catalog.new_layer_id(),
+                ..shape
+            }
+        };
+        let op = Op::Clone {
+            origin: origin.to_owned(),
+            snapshot: snapshot.to_owned(),
+            volume,
+        };
+        self.change(io, op).await
+    }
+
+    /// Has a volume hold what a snapshot of it holds. What was written since is dropped.
+    ///
+    /// # Errors
+    /// There is no such snapshot, or somebody has the volume open.
+    pub async fn roll_back(
+        self: &Arc<Self>,
+        io: &Io,
+        volume: &str,
+        snapshot: &str,
+    ) -> Result<(), PoolError> {
+        let _held = self.maintenance.lock().await;
+        self.refuse_missing(volume)?;
+        self.refuse_open(volume)?;
+        let layer = {
+            let mut inner = self.lock();
+            let key = (volume.to_owned(), snapshot.to_owned());
+            if !inner.state.catalog.snapshots.contains_key(&key) {
+                return Err(self.no_snapshot(volume, snapshot));
+            }
+            inner.state.catalog.new_layer_id()
+        };
+        self.settle().await;
+        let op = Op::RollBack {
+            volume: volume.to_owned(),
+            snapshot: snapshot.to_owned(),
+            layer,
+        };
+        self.change(io, op).await
+    }
+
+    /// Gives a volume another size. `may_shrink`: what lies behind a smaller one is dropped; nobody may have it open.
+    ///
+    /// # Errors
+    /// The size does not fit.
+    pub async fn resize(
+        self: &Arc<Self>,
+        io: &Io,
+        volume: &str,
+        size: u64,
+        may_shrink: bool,
+    ) -> Result<(), PoolError> {
+        let _held = self.maintenance.lock().await;
+        let (present, block_size) = {
+            let inner = self.lock();
+            let found = inner.state.catalog.volumes.get(volume);
+            let found = found.ok_or_else(|| self.no_volume(volume))?;
+            (found.size, found.block_size)
+        };
+        check_size(volume, size, block_size)?;
+        if size == present {
+            return Ok(());
+        }
+        if size < present {
+            if !may_shrink {
+                return Err(PoolError::WouldShrink {
+                    volume: volume.to_owned(),
+                    present,
+                    asked: size,
+                });
+            }
+            self.refuse_open(volume)?;
+            self.settle().await;
+        }
+        let op = Op::Resize {
+            volume: volume.to_owned(),
+            size,
+        };
+        self.change(io, op).await
+    }
+
+    /// Deletes a volume. Its snapshots, and clones of those, stay.
+    ///
+    /// # Errors
+    /// There is no such volume, or somebody has it open.
+    pub async fn delete_volume(self: &Arc<Self>, io: &Io, volume: &str) -> Result<(), PoolError> {
+        let _held = self.maintenance.lock().await;
+        self.refuse_missing(volume)?;
+        self.refuse_open(volume)?;
+        self.settle().await;
+        let volume = volume.to_owned();
+        self.change(io, Op::DeleteVolume { volume }).await
+    }
+
+    /// Deletes a snapshot. What others share with it stays.
+    ///
+    /// # Errors
+    /// There is no such snapshot, or somebody has it open.
+    pub async fn delete_snapshot(
+        self: &Arc<Self>,
+        io: &Io,
+        volume: &str,
+        name: &str,
+    ) -> Result<(), PoolError> {
+        let _held = self.maintenance.lock().await;
+        let key = (volume.to_owned(), name.to_owned());
+        if !self.lock().state.catalog.snapshots.contains_key(&key) {
+            return Err(self.no_snapshot(volume, name));
+        }
+        self.refuse_open(&snapshot_name(volume, name))?;
+        self.settle().await;
+        let op = Op::DeleteSnapshot {
+            volume: volume.to_owned(),
+            name: name.to_owned(),
+        };
+        self.change(io, op).await
+    }
+
+    /// Puts a change of the catalogue into the log; it is on the medium, and made, when this ends.
+    async fn change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
+        let bytes = op.encode();
+        loop {
+            let piece = Piece {
+                page: 0,
+                kind: PartKind::Op { crc: crc(&bytes) },
+                bytes: &bytes,
+                op: Some(op.clone()),
+            };
+            let target = Target::Layer(LayerId(0));
+            let staged = self
+                .lock()
+                .stage(LaneName::Spare, target, vec![piece], true, false);
+            match staged {
+                Ok((outcomes, start)) => {
+                    self.start_writer(io, LaneName::Spare, start);
+                    let result = settle_all(outcomes).await;
+                    return result.map_err(|failure| self.error(failure));
+                }
+                Err(Refusal::Later(later)) => drop(later.await),
+                Err(Refusal::Failed(failure)) => return Err(self.error(failure)),
+            }
+        }
+    }
+
+    /// Takes a volume, or a snapshot of one (`volume@snapshot`), to use it.
+    pub(crate) fn take_volume(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<(usize, VolumeRecord), PoolError> {
+        let mut inner = self.lock();
+        let found = match name.split_once('@') {
+            None => inner.state.catalog.volumes.get(name).cloned(),
+            Some((volume, snapshot)) => {
+                let key = (volume.to_owned(), snapshot.to_owned());
+                let found = inner.state.catalog.snapshots.get(&key);
+                found.map(|found| found.shape.clone())
+            }
+        };
+        let found = found.ok_or_else(|| self.no_volume(name))?;
+        let is_taken = inner.open.iter().any(|(_, open)| open.name == name);
+        if is_taken && !name.contains('@') {
+            return Err(PoolError::InUse {
+                pool: self.name().to_owned(),
+                volume: name.to_owned(),
+            });
+        }
+        let slot = inner.open.insert(OpenVolume {
+            name: name.to_owned(),
+            read: found.head,
+            write: found.head,
+        });
+        Ok((slot, found))
+    }
+
+    pub(crate) fn give_back_volume(&self, slot: usize) {
+        self.lock().open.remove(slot);
+    }
+
+    fn check_new(&self, name: &str, size: u64, block_size: u32) -> Result<(), PoolError> {
+        check_name(name)?;
+        check_size(name, size, block_size)
+    }
+
+    fn refuse_taken(&self, name: &str) -> Result<(), PoolError> {
+        if self.lock().state.catalog.volumes.contains_key(name) {
+            return Err(self.exists(name));
+        }
+        Ok(())
+    }
+
+    fn refuse_missing(&self, volume: &str) -> Result<(), PoolError> {
+        if self.lock().state.catalog.volumes.contains_key(volume) {
+            return Ok(());
+        }
+        Err(self.no_volume(volume))
+    }
+
+    fn refuse_open(&self, name: &str) -> Result<(), PoolError> {
+        if self.lock().open.iter().any(|(_, open)| open.name == name) {
+            return Err(PoolError::InUse {
+                pool: self.name().to_owned(),
+                volume: name.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn no_volume(&self, volume: &str) -> PoolError {
+        PoolError::NoVolume {
+            pool: self.name().to_owned(),
+            volume: volume.to_owned(),
+        }
+    }
+
+    fn no_snapshot(&self, volume: &str, name: &str) -> PoolError {
+        PoolError::NoSnapshot {
+            pool: self.name().to_owned(),
+            volume: volume.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn exists(&self, name: &str) -> PoolError {
+        PoolError::Exists {
+            pool: self.name().to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Somebody begins to keep house, if nobody does.
+    pub(crate) fn begin_house(&self) -> bool {
+        !self.keeps_house.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// What a snapshot is called where a volume could be named.
+pub(crate) fn snapshot_name(volume: &str, snapshot: &str) -> String {
+    format!("{volume}@{snapshot}")
+}
+
+/// Names of pools, volumes and snapshots.
+pub(crate) fn check_name(name: &str) -> Result<(), PoolError> {
+    let is_good = (1..=crate::format::superblock::NAME_MAX).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+        && !name.starts_with(['.', '-']);
+    if is_good {
+        Ok(())
+    } else {
+        Err(PoolError::Name {
+            name: name.to_owned(),
+        })
+    }
+}
+
+fn check_size(volume: &str, size: u64, block_size: u32) -> Result<(), PoolError> {
+    let fits = matches!(block_size, 512 | 4096)
+        && size > 0
+        && size <= crate::SIZE_MAX
+        && size.is_multiple_of(u64::from(block_size));
+    if fits {
+        Ok(())
+    } else {
+        Err(PoolError::Size {
+            volume: volume.to_owned(),
+            block_size,
+        })
+    }
+}
+
+/// Pages of so many bytes.
+pub(crate) fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE_BYTES)
+}

@@ -1,0 +1,349 @@
+//! Reads: where pages lie is asked of the maps, and what is read is checked against its checksum.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::Io;
+
+use crate::drive::Drive;
+use crate::format::record::LayerId;
+use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
+use crate::log::Inner;
+use crate::place::{Codec, Content, Place, Stored};
+use crate::pool::{Pool, pages};
+use crate::segments::Pin;
+
+/// Reads of one request that are under way at once.
+const READS_MAX: usize = 16;
+
+/// Runs of a request that are read one after the other, straight to where they belong.
+const STRAIGHT_MAX: usize = 4;
+
+/// Why a page could not be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The pool knows that it is lost.
+    Lost,
+    Checksum,
+    OutOfMemory,
+    Io(io::Error),
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Lost => Self::other("the data was lost when it was to be moved"),
+            ReadError::Checksum => Self::other("the checksum does not match"),
+            ReadError::OutOfMemory => io::ErrorKind::OutOfMemory.into(),
+            ReadError::Io(error) => error,
+        }
+    }
+}
+
+/// Pages one behind the other that one read gives.
+#[derive(Debug)]
+struct Run {
+    /// Bytes from the start of the volume.
+    at: u64,
+    pages: usize,
+    kind: RunKind,
+    /// Keeps the data where it is.
+    _pin: Option<Pin>,
+}
+
+#[derive(Debug)]
+enum RunKind {
+    Zeros,
+    Lost,
+    Raw {
+        place: Place,
+        crcs: Vec<u32>,
+    },
+    /// From the page that is named on.
+    Chunk(Stored),
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.at + long(self.pages) * PAGE_BYTES
+    }
+
+    /// Whether a page belongs to it as well.
+    fn takes(&mut self, content: Content) -> bool {
+        let count = long(self.pages);
+        let takes = match (&mut self.kind, content) {
+            (RunKind::Zeros, Content::Absent | Content::Zero) | (RunKind::Lost, Content::Lost) => {
+                true
+            }
+            (RunKind::Raw { place, crcs }, Content::Data(stored))
+                if stored.codec == Codec::Raw && stored.place == place.plus(count * PAGE_BYTES) =>
+            {
+                crcs.push(stored.crc);
+                true
+            }
+            (RunKind::Chunk(first), Content::Data(stored)) => {
+                stored.codec != Codec::Raw
+                    && stored.place == first.place
+                    && u64::from(stored.page) == u64::from(first.page) + count
+            }
+            _ => false,
+        };
+        self.pages += usize::from(takes);
+        takes
+    }
+}
+
+/// What the pages from `first` on, `count` of them, read as.
+fn resolve(inner: &Inner, head: LayerId, first: u64, count: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::with_capacity(1);
+    let mut page = first;
+    while page < first + count {
+        let (entry, absent) = inner.state.catalog.resolve(head, page);
+        let content = entry.content();
+        let joins = runs.last_mut().is_some_and(|run| run.takes(content));
+        if !joins {
+            let (kind, pin) = match content {
+                Content::Absent | Content::Zero => (RunKind::Zeros, None),
+                Content::Lost => (RunKind::Lost, None),
+                Content::Data(stored) => {
+                    let pin = inner.state.segments.pin(stored.place);
+                    let kind = if stored.codec == Codec::Raw {
+                        RunKind::Raw {
+                            place: stored.place,
+                            crcs: vec![stored.crc],
+                        }
+                    } else {
+                        RunKind::Chunk(stored)
+                    };
+                    (kind, pin)
+                }
+            };
+            runs.push(Run {
+                at: page * PAGE_BYTES,
+                pages: 1,
+                kind,
+                _pin: pin,
+            });
+        }
+        page += 1;
+        if content == Content::Absent && absent > 1 {
+            let more = (absent - 1).min(first + count - page);
+            let run = runs.last_mut().expect("it has this page");
+            run.pages += short(more);
+            page += more;
+        }
+    }
+    runs
+}
+
+impl Pool {
+    /// Reads bytes of a volume from `offset` on into `buffer[range]`.
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        io: &Io,
+        volume: usize,
+        offset: u64,
+        buffer: Buffer,
+        range: Range<usize>,
+    ) -> (Result<(), ReadError>, Buffer) {
+        let first = offset / PAGE_BYTES;
+        let count = pages(offset + long(range.len())) - first;
+        let runs = {
+            let inner = self.lock();
+            resolve(&inner, inner.open[volume].read, first, count)
+        };
+        let target = Target {
+            offset,
+            start: range.start,
+            end: range.end,
+        };
+        if self.goes_straight(&runs, &target) {
+            self.read_straight(io, runs, target, buffer).await
+        } else {
+            self.read_apart(io, runs, target, buffer).await
+        }
+    }
+
+    /// Whether all data can be read to where it belongs.
+    fn goes_straight(&self, runs: &[Run], target: &Target) -> bool {
+        let is_straight = |run: &Run| match &run.kind {
+            RunKind::Zeros => true,
+            RunKind::Raw { place, .. } => {
+                let Some(drive) = self.drive(*place) else {
+                    return false;
+                };
+                let whole = run.at >= target.offset && run.end() <= target.end_offset();
+                whole
+                    && (!drive.is_direct
+                        || (target.place(run.at).is_multiple_of(drive.align)
+                            && place.offset().is_multiple_of(long(drive.align))))
+            }
+            RunKind::Lost | RunKind::Chunk(_) => false,
+        };
+        runs.len() <= STRAIGHT_MAX && runs.iter().all(is_straight)
+    }
+
+    async fn read_straight(
+        &self,
+        io: &Io,
+        runs: Vec<Run>,
+        target: Target,
+        mut buffer: Buffer,
+    ) -> (Result<(), ReadError>, Buffer) {
+        for run in runs {
+            match &run.kind {
+                RunKind::Raw { place, crcs } => {
+                    let drive = self.drive(*place).expect("looked at before");
+                    let start = target.place(run.at);
+                    let range = start..start + run.pages * PAGE;
+                    let (result, filled) =
+                        drive.read(io, place.offset(), buffer, range.clone()).await;
+                    buffer = filled;
+                    if let Err(error) = result {
+                        return (Err(ReadError::Io(error)), buffer);
+                    }
+                    if !is_intact(&buffer[range], crcs) {
+                        return (Err(ReadError::Checksum), buffer);
+                    }
+                }
+                RunKind::Zeros | RunKind::Lost | RunKind::Chunk(_) => {
+                    let (_, to) = target.overlap(&run);
+                    buffer[to].fill(0);
+                }
+            }
+        }
+        (Ok(()), buffer)
+    }
+
+    async fn read_apart(
+        &self,
+        io: &Io,
+        runs: Vec<Run>,
+        target: Target,
+        mut buffer: Buffer,
+    ) -> (Result<(), ReadError>, Buffer) {
+        let mut under_way = FuturesUnordered::new();
+        let mut runs = runs.into_iter();
+        let mut result = Ok(());
+        loop {
+            while under_way.len() < READS_MAX && result.is_ok() {
+                let Some(run) = runs.next() else {
+                    break;
+                };
+                match run.kind {
+                    RunKind::Zeros => {
+                        let (_, to) = target.overlap(&run);
+                        buffer[to].fill(0);
+                    }
+                    RunKind::Lost => result = Err(ReadError::Lost),
+                    RunKind::Raw { .. } | RunKind::Chunk(_) => under_way.push(self.fetch(io, run)),
+                }
+            }
+            let Some((run, fetched)) = under_way.next().await else {
+                return (result, buffer);
+            };
+            match fetched {
+                Ok((data, skip)) => {
+                    let (from, to) = target.overlap(&run);
+                    buffer[to].copy_from_slice(&data[skip + from.start..skip + from.end]);
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+    }
+
+    /// The bytes of a run, checked and whole, behind some that are to be skipped.
+    async fn fetch(&self, io: &Io, run: Run) -> (Run, Result<(Buffer, usize), ReadError>) {
+        let result = match &run.kind {
+            RunKind::Raw { place, crcs } => self.fetch_raw(io, *place, crcs).await,
+            RunKind::Chunk(stored) => self.fetch_chunk(io, stored).await,
+            RunKind::Zeros | RunKind::Lost => Err(ReadError::Lost),
+        };
+        (run, result)
+    }
+
+    async fn fetch_raw(
+        &self,
+        io: &Io,
+        place: Place,
+        crcs: &[u32],
+    ) -> Result<(Buffer, usize), ReadError> {
+        let length = crcs.len() * PAGE;
+        let (data, skip) = self.read_bytes(io, place, length).await?;
+        if is_intact(&data[skip..skip + length], crcs) {
+            Ok((data, skip))
+        } else {
+            Err(ReadError::Checksum)
+        }
+    }
+
+    async fn fetch_chunk(&self, io: &Io, stored: &Stored) -> Result<(Buffer, usize), ReadError> {
+        let length = usize::from(stored.length);
+        let (data, skip) = self.read_bytes(io, stored.place, length).await?;
+        let bytes = &data[skip..skip + length];
+        if crc(bytes) != stored.crc {
+            return Err(ReadError::Checksum);
+        }
+        let whole = usize::from(stored.pages) * PAGE;
+        let mut plain = Buffer::try_allocate(whole).ok_or(ReadError::OutOfMemory)?;
+        match lz4_flex::block::decompress_into(bytes, &mut plain) {
+            Ok(length) if length == whole => Ok((plain, usize::from(stored.page) * PAGE)),
+            Ok(_) | Err(_) => Err(ReadError::Checksum),
+        }
+    }
+
+    /// Bytes of a drive, in whole units; they begin behind those to be skipped.
+    pub(crate) async fn read_bytes(
+        &self,
+        io: &Io,
+        place: Place,
+        length: usize,
+    ) -> Result<(Buffer, usize), ReadError> {
+        let missing = || ReadError::Io(io::ErrorKind::NotFound.into());
+        let drive: &Drive = self.drive(place).ok_or_else(missing)?;
+        let unit = long(drive.align);
+        let begin = place.offset() / unit * unit;
+        let end = (place.offset() + long(length)).next_multiple_of(unit);
+        let read = drive.read_new(io, begin, short(end - begin)).await;
+        let buffer = read.map_err(ReadError::Io)?;
+        Ok((buffer, short(place.offset() - begin)))
+    }
+}
+
+/// Where the bytes of a volume go in a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    /// Of the first byte, in the volume.
+    offset: u64,
+    start: usize,
+    end: usize,
+}
+
+impl Target {
+    fn end_offset(&self) -> u64 {
+        self.offset + long(self.end - self.start)
+    }
+
+    /// Where a byte of the volume, which is one of those asked for, goes.
+    fn place(&self, at: u64) -> usize {
+        self.start + short(at - self.offset)
+    }
+
+    /// The part of a run that is asked for, and where it goes.
+    fn overlap(&self, run: &Run) -> (Range<usize>, Range<usize>) {
+        let from = run.at.max(self.offset);
+        let to = run.end().min(self.end_offset());
+        let part = short(from - run.at)..short(to - run.at);
+        (part, self.place(from)..self.start + short(to - self.offset))
+    }
+}
+
+/// Whether pages are those of their checksums.
+fn is_intact(bytes: &[u8], crcs: &[u32]) -> bool {
+    let mut pages = bytes.chunks_exact(PAGE);
+    crcs.iter()
+        .all(|sum| pages.next().is_some_and(|page| crc(page) == *sum))
+}

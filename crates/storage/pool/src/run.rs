@@ -1,0 +1,192 @@
+//! Runs the pool's futures on a thread that may block: when a pool is opened, and for verbs.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use longshore_reactor::storage::{
+    CompletionSink, Delegated, FileCompletion, FileOperation, FileOperationKind, Storage,
+    StorageTag,
+};
+use longshore_volume::{Executor, Io};
+use rustix::fs::FallocateFlags;
+use rustix::io::ReadWriteFlags;
+
+thread_local! {
+    /// Tasks of pools on this thread that have not ended.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Running;
+
+impl Running {
+    fn new() -> Self {
+        RUNNING.set(RUNNING.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.set(RUNNING.get() - 1);
+    }
+}
+
+/// Runs a future beside others on the event loop.
+pub fn spawn(io: &Io, future: impl Future<Output = ()> + 'static) {
+    let running = Running::new();
+    io.spawn(async move {
+        future.await;
+        drop(running);
+    });
+}
+
+/// Runs a future to its end on this thread, together with what it [spawns](spawn).
+pub fn block_on<T: 'static, F: Future<Output = T> + 'static>(work: impl FnOnce(Io) -> F) -> T {
+    let before = RUNNING.get();
+    let thread = thread::current();
+    let mut executor: Executor<()> = Executor::new(move || thread.unpark());
+    let mut storage = Direct::default();
+    let result = Rc::new(RefCell::new(None));
+    let slot = result.clone();
+    executor.spawn(
+        |io| {
+            let work = work(io);
+            async move {
+                let value = work.await;
+                *slot.borrow_mut() = Some(value);
+            }
+        },
+        &mut storage,
+    );
+    loop {
+        while let Some(completion) = storage.next() {
+            executor.complete(completion, &mut storage);
+        }
+        executor.proceed(&mut storage);
+        if !storage.is_idle() {
+            continue;
+        }
+        // Others may wait for what was begun here, so that ends as well.
+        if RUNNING.get() == before
+            && let Some(value) = result.borrow_mut().take()
+        {
+            return value;
+        }
+        thread::park();
+        executor.proceed(&mut storage);
+    }
+}
+
+/// Storage that carries out each operation as it is submitted.
+#[derive(Default)]
+struct Direct {
+    completions: VecDeque<FileCompletion>,
+    delegated: Arc<Inbox>,
+}
+
+#[derive(Default)]
+struct Inbox(Mutex<VecDeque<FileCompletion>>);
+
+impl Inbox {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<FileCompletion>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CompletionSink for Inbox {
+    fn accept(&self, completion: FileCompletion) {
+        self.lock().push_back(completion);
+    }
+}
+
+impl Direct {
+    fn next(&mut self) -> Option<FileCompletion> {
+        self.completions
+            .pop_front()
+            .or_else(|| self.delegated.lock().pop_front())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.completions.is_empty() && self.delegated.lock().is_empty()
+    }
+}
+
+impl Storage for Direct {
+    fn submit(&mut self, operation: FileOperation) {
+        let FileOperation {
+            file,
+            mut kind,
+            tag,
+            ..
+        } = operation;
+        let result = carry_out(&file.0, &mut kind);
+        let buffer = match kind {
+            FileOperationKind::Read { buffer, .. } | FileOperationKind::Write { buffer, .. } => {
+                Some(buffer)
+            }
+            FileOperationKind::DataSync
+            | FileOperationKind::PunchHole { .. }
+            | FileOperationKind::ZeroRange { .. }
+            | FileOperationKind::Allocate { .. }
+            | FileOperationKind::BlockDiscard { .. }
+            | FileOperationKind::BlockZeroOut { .. }
+            | FileOperationKind::SeekData { .. }
+            | FileOperationKind::SeekHole { .. } => None,
+        };
+        self.completions.push_back(FileCompletion {
+            tag,
+            result,
+            buffer,
+        });
+    }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        Delegated::new(tag, self.delegated.clone())
+    }
+}
+
+/// What a pool asks of its drives; it asks for nothing else.
+fn carry_out(file: &std::fs::File, kind: &mut FileOperationKind) -> io::Result<u64> {
+    let count = crate::format::long;
+    Ok(match kind {
+        FileOperationKind::Read {
+            offset,
+            buffer,
+            start,
+            end,
+        } => count(rustix::io::pread(file, &mut buffer[*start..*end], *offset)?),
+        FileOperationKind::Write {
+            offset,
+            buffer,
+            start,
+            end,
+            dsync,
+        } => {
+            let flags = if *dsync {
+                ReadWriteFlags::DSYNC
+            } else {
+                ReadWriteFlags::empty()
+            };
+            let from = [io::IoSlice::new(&buffer[*start..*end])];
+            count(rustix::io::pwritev2(file, &from, *offset, flags)?)
+        }
+        FileOperationKind::DataSync => rustix::fs::fdatasync(file).map(|()| 0)?,
+        FileOperationKind::PunchHole { offset, length } => {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, flags, *offset, *length).map(|()| 0)?
+        }
+        FileOperationKind::Allocate { offset, length } => {
+            rustix::fs::fallocate(file, FallocateFlags::empty(), *offset, *length).map(|()| 0)?
+        }
+        FileOperationKind::ZeroRange { .. }
+        | FileOperationKind::BlockDiscard { .. }
+        | FileOperationKind::BlockZeroOut { .. }
+        | FileOperationKind::SeekData { .. }
+        | FileOperationKind::SeekHole { .. } => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}

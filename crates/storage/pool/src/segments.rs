@@ -1,0 +1,269 @@
+//! The segments of a pool: what each is used for, and how much of it lives.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::format::RESERVED_BYTES;
+use crate::format::superblock::DriveEntry;
+use crate::place::Place;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Nothing.
+    Free,
+    /// The newest checkpoint says that it may be written.
+    Ready,
+    /// Records are written to it.
+    Open,
+    /// It is full.
+    Sealed,
+    /// It holds a part of a checkpoint.
+    Map,
+}
+
+/// A segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    pub generation: u64,
+    /// Bytes that entries of maps refer to.
+    pub live: u64,
+    /// Records that are written and not yet in the maps.
+    pub staged: u32,
+    pub used: Use,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Segments {
+    drives: Vec<DriveEntry>,
+    bytes: u64,
+    list: Vec<Segment>,
+    /// Those that may be written, in the order of their use.
+    pub ready: VecDeque<u32>,
+    /// Readers that look at a segment without the lock.
+    pins: Arc<[AtomicU32]>,
+    /// Bytes that live in all of them.
+    pub live: u64,
+}
+
+/// Keeps a segment from being used anew.
+#[derive(Debug)]
+pub struct Pin {
+    pins: Arc<[AtomicU32]>,
+    segment: usize,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pins[self.segment].fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn index(segment: u32) -> usize {
+    usize::try_from(segment).expect("32 bits fit")
+}
+
+impl Segments {
+    #[must_use]
+    pub fn new(drives: Vec<DriveEntry>, segment_bytes: u32) -> Self {
+        let count = drives
+            .last()
+            .map_or(0, |drive| drive.first_segment + drive.segments);
+        let free = Segment {
+            generation: 0,
+            live: 0,
+            staged: 0,
+            used: Use::Free,
+        };
+        Self {
+            drives,
+            bytes: u64::from(segment_bytes),
+            list: vec![free; index(count)],
+            ready: VecDeque::new(),
+            pins: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            live: 0,
+        }
+    }
+
+    /// Bytes of each.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.list.len()).expect("numbered with 32 bits")
+    }
+
+    #[must_use]
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.list[index(segment)]
+    }
+
+    pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.list[index(segment)]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        (0..).zip(&self.list)
+    }
+
+    /// Where a segment begins.
+    #[must_use]
+    pub fn place(&self, segment: u32) -> Place {
+        let drive = self
+            .drives
+            .iter()
+            .rposition(|drive| drive.first_segment <= segment)
+            .expect("the first drive begins at 0");
+        let number = segment - self.drives[drive].first_segment;
+        let drive = u8::try_from(drive).expect("at most 32 drives");
+        Place::new(drive, RESERVED_BYTES + u64::from(number) * self.bytes)
+    }
+
+    /// The segment that a place belongs to, if there is one.
+    #[must_use]
+    pub fn of(&self, place: Place) -> Option<u32> {
+        let drive = self.drives.get(usize::from(place.drive()))?;
+        let number = place.offset().checked_sub(RESERVED_BYTES)? / self.bytes;
+        let number = u32::try_from(number).ok()?;
+        (number < drive.segments).then(|| drive.first_segment + number)
+    }
+
+    /// Whether so many bytes lie in one segment.
+    #[must_use]
+    pub fn holds(&self, place: Place, length: u16) -> bool {
+        let Some(segment) = self.of(place) else {
+            return false;
+        };
+        let end = self.place(segment).offset() + self.bytes;
+        place.offset() + u64::from(length) <= end
+    }
+
+    /// Takes note of an entry's bytes.
+    pub fn add_live(&mut self, place: Place, bytes: u64) {
+        if let Some(segment) = self.of(place) {
+            self.get_mut(segment).live += bytes;
+            self.live += bytes;
+        }
+    }
+
+    /// An entry is gone.
+    pub fn sub_live(&mut self, place: Place, bytes: u64) {
+        if let Some(segment) = self.of(place) {
+            let live = &mut self.get_mut(segment).live;
+            debug_assert!(
+                *live >= bytes,
+                "segment {segment} lives by less than nothing"
+            );
+            *live = live.saturating_sub(bytes);
+            self.live = self.live.saturating_sub(bytes);
+        }
+    }
+
+    /// Keeps a segment as it is while somebody reads there.
+    pub fn pin(&self, place: Place) -> Option<Pin> {
+        let segment = index(self.of(place)?);
+        self.pins[segment].fetch_add(1, Ordering::Acquire);
+        Some(Pin {
+            pins: self.pins.clone(),
+            segment,
+        })
+    }
+
+    /// Segments that are nobody's, now.
+    pub fn free(&self) -> impl Iterator<Item = u32> {
+        self.iter()
+            .filter(|(_, found)| found.used == Use::Free)
+            .map(|(number, _)| number)
+    }
+
+    /// Sealed segments that nothing needs once the present checkpoint is replaced.
+    pub fn dead(&self) -> impl Iterator<Item = u32> {
+        self.iter()
+            .filter(|(number, found)| {
+                found.used == Use::Sealed
+                    && found.live == 0
+                    && found.staged == 0
+                    && self.pins[index(*number)].load(Ordering::Acquire) == 0
+            })
+            .map(|(number, _)| number)
+    }
+
+    /// Segments that can be written, now or with the next checkpoint.
+    #[must_use]
+    pub fn spare(&self) -> usize {
+        self.free().count() + self.dead().count() + self.ready.len()
+    }
+
+    /// Whether a checkpoint or cleaning would bring segments that can be written.
+    #[must_use]
+    pub fn can_gain(&self) -> bool {
+        self.free().next().is_some() || self.dead().next().is_some() || self.victim(&[]).is_some()
+    }
+
+    /// The sealed segment with the least live bytes, if cleaning it gains anything. `except`: those that are
+    /// being cleaned.
+    #[must_use]
+    pub fn victim(&self, except: &[u32]) -> Option<u32> {
+        self.iter()
+            .filter(|(number, found)| {
+                found.used == Use::Sealed
+                    && found.staged == 0
+                    && found.live > 0
+                    && found.live + self.bytes / 64 < self.bytes
+                    && !except.contains(number)
+            })
+            .min_by_key(|(_, found)| found.live)
+            .map(|(number, _)| number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn places_and_segments_belong_together() {
+        let drive = |first_segment, segments| DriveEntry {
+            id: Uuid::nil(),
+            first_segment,
+            segments,
+        };
+        let segments = Segments::new(vec![drive(0, 3), drive(3, 2)], 1 << 20);
+        for number in 0..5 {
+            let place = segments.place(number);
+            assert_eq!(place.drive(), u8::from(number >= 3));
+            assert_eq!(segments.of(place), Some(number));
+            assert_eq!(segments.of(place.plus((1 << 20) - 16)), Some(number));
+        }
+        assert_eq!(segments.of(Place::new(0, 4 << 20)), None);
+        assert_eq!(segments.of(Place::new(0, 4096)), None);
+        assert_eq!(segments.of(Place::new(2, 1 << 20)), None);
+    }
+
+    #[test]
+    fn a_segment_that_is_read_is_not_used_anew() {
+        let drive = DriveEntry {
+            id: Uuid::nil(),
+            first_segment: 0,
+            segments: 1,
+        };
+        let mut segments = Segments::new(vec![drive], 1 << 20);
+        segments.get_mut(0).used = Use::Sealed;
+        let dead = |segments: &Segments| segments.dead().collect::<Vec<_>>();
+        let pin = segments.pin(segments.place(0));
+        assert!(dead(&segments).is_empty());
+        drop(pin);
+        assert_eq!(dead(&segments), [0]);
+        segments.add_live(segments.place(0), 16);
+        assert!(dead(&segments).is_empty());
+        assert_eq!(segments.victim(&[]), Some(0));
+        segments.sub_live(segments.place(0), 16);
+        assert_eq!(segments.victim(&[]), None);
+    }
+}

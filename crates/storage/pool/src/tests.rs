@@ -1,0 +1,236 @@
+//! Pools on real files: the suite that all volumes pass, and verbs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_volume::testing::harness::{check_on_all_storage, check_volume_against_model, steps};
+use longshore_volume::testing::suite::Keeps;
+use longshore_volume::testing::{TestStorage, VolumeClient};
+use longshore_volume::{Volume, VolumeSpec};
+use proptest::prelude::*;
+
+use crate::place::Codec;
+use crate::{NewPool, POOL, Pool, PoolError, PoolOptions};
+
+struct Scene {
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    fn drives(&self, count: usize) -> Vec<PathBuf> {
+        (0..count)
+            .map(|number| self.directory.path().join(format!("drive{number}")))
+            .collect()
+    }
+
+    fn create(&self, count: usize) -> Arc<Pool> {
+        Pool::create(&NewPool {
+            name: "tank".into(),
+            drives: self.drives(count),
+            size: Some(64 << 20),
+            is_direct: false,
+            force: false,
+        })
+        .expect("a pool")
+    }
+
+    fn open(&self, count: usize) -> Arc<Pool> {
+        Pool::open(&self.drives(count), false, false).expect("the pool")
+    }
+}
+
+fn spec(name: &str, size: Option<u64>, block_size: u32, codec: Codec) -> VolumeSpec {
+    VolumeSpec {
+        size,
+        block_size,
+        options: Some(Arc::new(PoolOptions {
+            compression: Some(codec),
+            ..PoolOptions::default()
+        })),
+        ..VolumeSpec::new(name, POOL)
+    }
+}
+
+fn volume(pool: &Arc<Pool>, name: &str, size: Option<u64>) -> Arc<dyn Volume> {
+    pool.open_volume(&spec(name, size, 512, Codec::Raw))
+        .expect("a volume")
+}
+
+#[test]
+fn volumes_of_pools_pass_the_suite() {
+    for (block_size, codec, drives) in [
+        (512, Codec::Raw, 1),
+        (4096, Codec::Raw, 2),
+        (512, Codec::Lz4, 2),
+        (4096, Codec::Lz4, 1),
+    ] {
+        let mut scenes = Vec::new();
+        check_on_all_storage(Keeps::Data, || {
+            let scene = Scene::new();
+            let pool = scene.create(drives);
+            scenes.push(scene);
+            pool.open_volume(&spec("disk0", Some(4 << 20), block_size, codec))
+                .expect("a volume")
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn volumes_of_pools_agree_with_the_model(steps in steps(), is_large in any::<bool>(), is_compressed in any::<bool>()) {
+        let scene = Scene::new();
+        let pool = scene.create(1);
+        let block_size = if is_large { 4096 } else { 512 };
+        let codec = if is_compressed { Codec::Lz4 } else { Codec::Raw };
+        let volume = pool.open_volume(&spec("disk0", Some(1 << 20), block_size, codec)).expect("a volume");
+        check_volume_against_model(&volume, &mut TestStorage::new(), &steps);
+    }
+}
+
+#[test]
+fn a_pool_keeps_what_was_written_and_opens_again() {
+    let scene = Scene::new();
+    {
+        let pool = scene.create(2);
+        let volume = volume(&pool, "disk0", Some(8 << 20));
+        let mut storage = TestStorage::new();
+        let mut client = VolumeClient::new(volume, &mut storage);
+        client.write(4096, &[7; 8192]).expect("write");
+        client.write(512, &[8; 512]).expect("write");
+    }
+    let mut drives = scene.drives(2);
+    drives.reverse();
+    let pool = Pool::open(&drives, false, false).expect("in any order");
+    let volume = volume(&pool, "disk0", None);
+    let mut storage = TestStorage::new();
+    let mut client = VolumeClient::new(volume, &mut storage);
+    assert_eq!(client.read(4096, 8192).expect("read"), [7; 8192]);
+    assert_eq!(
+        client.read(0, 1024).expect("read"),
+        [[0; 512], [8; 512]].concat()
+    );
+    let in_use = Pool::open(&scene.drives(2), false, false);
+    assert!(matches!(in_use, Err(PoolError::Open(_))), "{in_use:?}");
+    let listed = pool.volumes();
+    assert_eq!(listed[0].owned, 3 * 4096);
+    assert!(listed[0].is_open);
+}
+
+#[test]
+fn snapshots_clones_and_roll_back_share_and_keep_apart() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let mut storage = TestStorage::new();
+    let disk = volume(&pool, "disk0", Some(8 << 20));
+    let mut client = VolumeClient::new(disk.clone(), &mut storage);
+    client.write(0, &[1; 16384]).expect("write");
+    let snapshot = |name: &'static str| {
+        pool.run(move |pool, io| async move { pool.snapshot(&io, name, &["disk0".into()]).await })
+    };
+    snapshot("one").expect("a snapshot");
+    client.write(4096, &[2; 4096]).expect("write");
+    client.unmap(8192, 4096).expect("unmap");
+    snapshot("two").expect("a snapshot");
+    client.write(0, &[3; 4096]).expect("write");
+    assert!(matches!(snapshot("two"), Err(PoolError::Exists { .. })));
+    let copied =
+        pool.run(|pool, io| async move { pool.clone_snapshot(&io, "disk0", "one", "copy").await });
+    copied.expect("a clone");
+    let mut again = TestStorage::new();
+    let mut read = |name: &str| {
+        let volume = volume(&pool, name, None);
+        let found = VolumeClient::new(volume, &mut again)
+            .read(0, 16384)
+            .expect("read");
+        found.chunks(4096).map(|page| page[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(read("disk0@one"), [1, 1, 1, 1]);
+    assert_eq!(read("disk0@two"), [1, 2, 0, 1]);
+    assert_eq!(read("copy"), [1, 1, 1, 1]);
+    drop(client);
+    let delete = |name: &'static str| {
+        pool.run(move |pool, io| async move { pool.delete_snapshot(&io, "disk0", name).await })
+    };
+    delete("one").expect("deleted");
+    let rolled = |pool: &Arc<Pool>| {
+        pool.run(|pool, io| async move { pool.roll_back(&io, "disk0", "two").await })
+    };
+    assert!(matches!(rolled(&pool), Err(PoolError::InUse { .. })));
+    let mut read_open = VolumeClient::new(disk.clone(), &mut storage);
+    assert_eq!(read_open.read(0, 4096).expect("read"), [3; 4096]);
+    drop(read_open);
+    drop(disk);
+    rolled(&pool).expect("rolled back");
+    assert_eq!(read("disk0"), [1, 2, 0, 1]);
+    assert_eq!(read("copy"), [1, 1, 1, 1]);
+    delete("two").expect("deleted");
+    assert_eq!(read("disk0"), [1, 2, 0, 1]);
+    let gone = pool.run(|pool, io| async move { pool.delete_volume(&io, "copy").await });
+    gone.expect("deleted");
+    let gone = pool.run(|pool, io| async move { pool.delete_volume(&io, "disk0").await });
+    gone.expect("deleted");
+    assert_eq!(pool.usage().used, 0, "all space is given back");
+    // Storages remember file descriptions, and with them locks.
+    drop((pool, storage, again));
+    assert!(scene.open(1).volumes().is_empty());
+    let report = Pool::check(&scene.drives(1), true, |_, _| {}).expect("a report");
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn what_is_overwritten_many_times_over_finds_space_and_a_full_pool_says_so() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let mut storage = TestStorage::new();
+    let disk = volume(&pool, "disk0", Some(256 << 20));
+    let mut client = VolumeClient::new(disk, &mut storage);
+    let chunk = |seed: u64| -> Vec<u8> {
+        (0..65536_u64)
+            .map(|at| (at / 512).to_le_bytes()[0] ^ seed.to_le_bytes()[0])
+            .collect()
+    };
+    for round in 0..12_u64 {
+        for place in 0..(24 << 20) / 65536_u64 {
+            let at = (place * 7 + round) % ((24 << 20) / 65536);
+            client.write(at * 65536, &chunk(at + round)).expect("write");
+        }
+    }
+    let mut refused = None;
+    for place in 512..4096_u64 {
+        if let Err(error) = client.write(place * 65536, &chunk(place)) {
+            refused = Some((place, error));
+            break;
+        }
+    }
+    let (place, error) = refused.expect("the pool is smaller than the volume");
+    assert!(
+        matches!(error, longshore_volume::VolumeError::NoSpace),
+        "{error}"
+    );
+    assert!(
+        place - 512 + 384 > 600,
+        "{place}: most of 64 MiB can be used"
+    );
+    client
+        .unmap(512 * 65536, (place - 512) * 65536)
+        .expect("unmap of a full pool");
+    client
+        .write(600 * 65536, &chunk(1))
+        .expect("space was given back");
+    for at in 0..(24 << 20) / 65536_u64 {
+        let round = 11;
+        assert_eq!(
+            client.read(at * 65536, 65536).expect("read"),
+            chunk(at + round),
+            "chunk {at}"
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! Writers: they take batches of a lane, write them as records, and have them applied.
+
+use std::sync::Arc;
+
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::Io;
+
+use crate::drive::is_full;
+use crate::format::segment::SegmentHeader;
+use crate::log::{Failure, LaneName, Next, Opening, Record};
+use crate::pool::Pool;
+
+impl Pool {
+    /// Has another writer of a lane work on this event loop, if `start`: it was counted when something was staged.
+    pub(crate) fn start_writer(self: &Arc<Self>, io: &Io, lane: LaneName, start: bool) {
+        if !start {
+            return;
+        }
+        let writer = Writer {
+            pool: self.clone(),
+            lane,
+            has_ended: false,
+        };
+        let task_io = io.clone();
+        crate::run::spawn(io, async move { writer.run(&task_io).await });
+    }
+
+    async fn begin_segment(&self, io: &Io, opening: Opening) -> Result<(), BeginError> {
+        let drive = self.drive(opening.place).ok_or(BeginError::NoDrive)?;
+        let offset = opening.place.offset();
+        let reserved = drive
+            .reserve(io, offset, u64::from(self.label.segment_bytes))
+            .await;
+        reserved.map_err(BeginError::Io)?;
+        let header = SegmentHeader {
+            pool: self.label.pool,
+            segment: opening.segment,
+            generation: opening.generation,
+        };
+        let bytes = header.encode(self.unit());
+        let mut buffer = Buffer::try_allocate(bytes.len()).ok_or(BeginError::OutOfMemory)?;
+        buffer.copy_from_slice(&bytes);
+        let (result, _) = drive.write(io, offset, buffer, 0..bytes.len(), true).await;
+        result.map_err(BeginError::Io)
+    }
+
+    async fn write_record(&self, io: &Io, mut record: Record) -> std::io::Result<Record> {
+        let drive = self
+            .drive(record.place)
+            .ok_or(std::io::ErrorKind::NotFound)?;
+        let buffer = record
+            .buffer
+            .take()
+            .ok_or(std::io::ErrorKind::InvalidInput)?;
+        let (offset, range) = (record.place.offset(), record.range.clone());
+        let (result, buffer) = drive.write(io, offset, buffer, range, record.durable).await;
+        record.buffer = Some(buffer);
+        result.map(|()| record)
+    }
+}
+
+enum BeginError {
+    NoDrive,
+    OutOfMemory,
+    Io(std::io::Error),
+}
+
+struct Writer {
+    pool: Arc<Pool>,
+    lane: LaneName,
+    has_ended: bool,
+}
+
+impl Writer {
+    async fn run(mut self, io: &Io) {
+        let pool = self.pool.clone();
+        loop {
+            let turn = pool.turns[self.turn()].lock().await;
+            let next = self.pool.lock().next(self.lane);
+            match next {
+                Next::Nothing => {
+                    self.has_ended = true;
+                    return;
+                }
+                Next::Write(record) => {
+                    drop(turn);
+                    self.write(io, *record).await;
+                }
+                Next::Begin(opening) => self.begin(io, opening).await,
+                Next::Space(space) => {
+                    self.pool.keep_house(io);
+                    // Cancelled: whoever kept house is gone, and the next look begins anew.
+                    if space.await == Ok(false) {
+                        self.pool.lock().fail_lane(self.lane, Failure::NoSpace);
+                    }
+                }
+            }
+        }
+    }
+
+    const fn turn(&self) -> usize {
+        match self.lane {
+            LaneName::Data => 0,
+            LaneName::Spare => 1,
+            LaneName::Moved => 2,
+        }
+    }
+
+    async fn write(&self, io: &Io, record: Record) {
+        match self.pool.write_record(io, record).await {
+            Ok(record) => self.pool.lock().finish(record),
+            Err(error) => self.pool.poison("write", &error),
+        }
+        if self.pool.wants_house() {
+            self.pool.keep_house(io);
+        }
+    }
+
+    async fn begin(&self, io: &Io, opening: Opening) {
+        let begun = self.pool.begin_segment(io, opening).await;
+        let mut inner = self.pool.lock();
+        match begun {
+            Ok(()) => inner.begun(self.lane, opening),
+            Err(BeginError::Io(error)) if is_full(&error) => {
+                tracing::warn!(
+                    pool = self.pool.name(),
+                    %error,
+                    "the file system below has no space for the next segment"
+                );
+                inner.not_begun(self.lane, opening);
+            }
+            Err(BeginError::OutOfMemory) => inner.not_begun(self.lane, opening),
+            Err(BeginError::Io(error)) => {
+                drop(inner);
+                self.pool.poison("write", &error);
+            }
+            Err(BeginError::NoDrive) => {
+                drop(inner);
+                let error = std::io::ErrorKind::NotFound.into();
+                self.pool.poison("write", &error);
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    /// The event loop ended under it: what it was writing has an end that nobody will see.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let error = std::io::Error::other("its event loop ended before it did");
+            self.pool.poison("write", &error);
+            self.pool.lock().writer_gone(self.lane);
+        }
+    }
+}
