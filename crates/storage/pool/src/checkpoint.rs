@@ -109,6 +109,10 @@ impl Pool {
         let segments = &inner.state.segments;
         let dead: Vec<u32> = segments.dead().collect();
         let mut free: Vec<u32> = segments.free().collect();
+        #[cfg(test)]
+        if crate::testing::has_planted(crate::testing::Planted::EarlyReuse) {
+            free.extend(&dead);
+        }
         // What is dead now is needed until the checkpoint is made, so it takes from what is free.
         let own = free.split_off(free.len().saturating_sub(keep));
         free.extend(&dead);

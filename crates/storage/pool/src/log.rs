@@ -365,6 +365,9 @@ impl Inner {
         batch.room[HEADER_MAX + batch.filled..HEADER_MAX + start].fill(0);
         batch.room[HEADER_MAX + start..HEADER_MAX + start + length].copy_from_slice(piece.bytes);
         batch.filled = start + length;
+        #[cfg(test)]
+        let durable =
+            durable && !crate::testing::has_planted(crate::testing::Planted::NoDurableWrites);
         batch.durable |= durable;
         batch.charged += if is_data { long(length) } else { 0 };
         batch.ops.extend(piece.op);

@@ -8,7 +8,7 @@ use longshore_volume::{Ended, Extent, Io, Operation, Request, Volume, VolumeSpec
 
 use crate::open::{create_on, open_on};
 use crate::place::Codec;
-use crate::testing::{Blocks, Dice, Disks, Rig};
+use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant};
 use crate::{NewVolume, POOL, Pool, PoolError};
 
 const BLOCK: usize = 512;
@@ -34,18 +34,44 @@ struct Scene {
     dice: Dice,
     /// The last value that was written.
     value: u32,
-    /// What was under way when the power went: it may have happened.
-    pending: Option<Pending>,
+    /// Writes that were under way when it was interrupted: they may have happened.
+    pending: Vec<Write>,
+    /// It will be interrupted by a power cut, not by a death of the process.
+    is_cut: bool,
+    /// Segments are filled and cleaned more than is usual.
+    is_busy: bool,
 }
 
+/// A write, or zeros.
 #[derive(Clone, Debug)]
-enum Pending {
-    Blocks {
-        volume: String,
-        first: u64,
-        values: Vec<u32>,
-    },
-    Catalog,
+struct Write {
+    volume: String,
+    first: u64,
+    values: Vec<u32>,
+    fua: bool,
+}
+
+impl Write {
+    fn request(&self, zeros: bool) -> Request {
+        let extent = Extent::new(self.first, self.values.len() as u64);
+        if zeros {
+            return Request::new(Operation::WriteZeroes {
+                extent,
+                may_unmap: true,
+                fua: self.fua,
+            });
+        }
+        let bytes: Vec<u8> = self.values.iter().flat_map(|value| fill(*value)).collect();
+        let mut request = Request::new(Operation::Write {
+            extent,
+            fua: self.fua,
+        });
+        let mut buffer = Buffer::allocate(bytes.len());
+        buffer.copy_from_slice(&bytes);
+        request.buffer = Some(buffer);
+        request.end = bytes.len();
+        request
+    }
 }
 
 fn fill(value: u32) -> impl Iterator<Item = u8> {
@@ -63,7 +89,7 @@ fn value_of(block: &[u8]) -> u32 {
 }
 
 impl Scene {
-    fn create(seed: u64, drives: usize) -> Self {
+    fn create(seed: u64, drives: usize, is_cut: bool) -> Self {
         let disks = Disks::new(&vec![DRIVE; drives], seed);
         let mut rig = Rig::new(disks);
         let drives = rig.disks.drives();
@@ -78,7 +104,9 @@ impl Scene {
             model: Model::default(),
             dice: Dice::new(seed),
             value: 0,
-            pending: None,
+            pending: Vec::new(),
+            is_cut,
+            is_busy: seed % 3 == 0,
         };
         for (name, codec) in [("plain", Codec::Raw), ("packed", Codec::Lz4)] {
             scene.make(name, codec).expect("power");
@@ -112,10 +140,11 @@ impl Scene {
         &mut self,
         work: impl FnOnce(Arc<Pool>, Io) -> F,
     ) -> Option<Result<(), PoolError>> {
-        self.pending = Some(Pending::Catalog);
         let pool = self.pool.clone();
         let result = self.rig.run(|io| work(pool, io))?;
-        self.pending = None;
+        if result.is_err() && self.rig.disks.trouble.is_some() {
+            return None;
+        }
         Some(result)
     }
 
@@ -136,57 +165,104 @@ impl Scene {
         Ok(buffer.chunks(BLOCK).map(value_of).collect())
     }
 
-    fn write(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Option<()> {
-        let values: Vec<u32> = (0..count)
-            .map(|_| {
-                self.value += 1;
-                self.value
-            })
-            .collect();
-        let bytes: Vec<u8> = values.iter().flat_map(|value| fill(*value)).collect();
-        let mut request = Request::new(Operation::Write {
-            extent: Extent::new(first, count),
-            fua,
+    fn new_write(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Write {
+        let values = (0..count).map(|_| {
+            self.value += 1;
+            self.value
         });
-        let mut buffer = Buffer::allocate(bytes.len());
-        buffer.copy_from_slice(&bytes);
-        request.buffer = Some(buffer);
-        request.end = bytes.len();
-        self.pending = Some(Pending::Blocks {
+        Write {
+            values: values.collect(),
             volume: volume.into(),
             first,
-            values: values.clone(),
-        });
-        let ended = self.execute(volume, request)?;
-        self.pending = None;
-        ended.result.expect("a write");
-        self.note(volume, first, &values, fua);
-        Some(())
+            fua,
+        }
+    }
+
+    fn write(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Option<()> {
+        let write = self.new_write(volume, first, count, fua);
+        self.make_writes(vec![write], false, None)
     }
 
     fn zero(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Option<()> {
-        let request = Request::new(Operation::WriteZeroes {
-            extent: Extent::new(first, count),
-            may_unmap: true,
-            fua,
-        });
-        let values = vec![0; usize::try_from(count).expect("few")];
-        self.pending = Some(Pending::Blocks {
+        let write = Write {
             volume: volume.into(),
             first,
-            values: values.clone(),
-        });
-        let ended = self.execute(volume, request)?;
-        self.pending = None;
-        ended.result.expect("zeros");
-        self.note(volume, first, &values, fua);
+            values: vec![0; usize::try_from(count).expect("few")],
+            fua,
+        };
+        self.make_writes(vec![write], true, None)
+    }
+
+    /// Makes writes to different places at once, and perhaps a snapshot of a volume among them.
+    fn make_writes(
+        &mut self,
+        writes: Vec<Write>,
+        zeros: bool,
+        snapshot: Option<&str>,
+    ) -> Option<()> {
+        self.pending.clone_from(&writes);
+        let executions: Vec<_> = writes
+            .iter()
+            .map(|write| (self.open[&write.volume].clone(), write.request(zeros)))
+            .collect();
+        let name = format!("s{}", self.value);
+        let taken = snapshot.map(|volume| (volume.to_owned(), name));
+        let (pool, wanted) = (self.pool.clone(), taken.clone());
+        let (ended, made) = self.rig.run(|io| async move {
+            let writes = executions
+                .into_iter()
+                .map(|(volume, request)| volume.execute(request, io.clone()));
+            let writes = futures_util::future::join_all(writes);
+            let snapshot = async {
+                match wanted {
+                    Some((volume, name)) => pool.snapshot(&io, &name, &[volume]).await,
+                    None => Ok(()),
+                }
+            };
+            futures_util::future::join(writes, snapshot).await
+        })?;
+        for (write, ended) in writes.iter().zip(ended) {
+            if ended.result.is_err() && self.rig.disks.trouble.is_some() {
+                return None;
+            }
+            ended.result.expect("a write");
+            if taken
+                .as_ref()
+                .is_some_and(|(volume, _)| *volume == write.volume)
+            {
+                // The snapshot has it or not.
+                let blocks = self.model.volumes.get_mut(&write.volume).expect("known");
+                for (block, value) in (write.first..).zip(&write.values) {
+                    blocks.write(block, *value);
+                }
+            }
+        }
+        if let Some(key) = taken {
+            if made.is_err() && self.rig.disks.trouble.is_some() {
+                return None;
+            }
+            made.expect("a snapshot");
+            let blocks = self.model.volumes[&key.0].clone();
+            self.model.snapshots.insert(key.clone(), blocks);
+            self.compare_snapshot(&key);
+            // A snapshot flushes what was acknowledged before it.
+            for (name, blocks) in &mut self.model.volumes {
+                if !writes.iter().any(|write| write.volume == *name) {
+                    blocks.flush();
+                }
+            }
+        }
+        for write in writes {
+            self.note(&write);
+        }
+        self.pending.clear();
         Some(())
     }
 
-    fn note(&mut self, volume: &str, first: u64, values: &[u32], fua: bool) {
-        let blocks = self.model.volumes.get_mut(volume).expect("known");
-        for (block, value) in (first..).zip(values) {
-            if fua {
+    fn note(&mut self, write: &Write) {
+        let blocks = self.model.volumes.get_mut(&write.volume).expect("known");
+        for (block, value) in (write.first..).zip(&write.values) {
+            if write.fua || !self.is_cut {
                 blocks.write_durable(block, *value);
             } else {
                 blocks.write(block, *value);
@@ -194,12 +270,32 @@ impl Scene {
         }
     }
 
+    /// Several writes at once, to places of their own.
+    fn burst(&mut self, volume: &str) -> Option<()> {
+        let each = BLOCKS / 8;
+        let mut writes = Vec::new();
+        for place in 0..8 {
+            let count = 1 + self.dice.below(40);
+            let first = place * each + self.dice.below(each - count);
+            let fua = self.dice.once_in(8);
+            writes.push(self.new_write(volume, first, count, fua));
+        }
+        let with_snapshot = self.dice.once_in(3) && self.model.snapshots.len() < 5;
+        self.make_writes(writes, false, with_snapshot.then_some(volume))
+    }
+
     /// One step of a history. `None`: the power went.
     fn step(&mut self) -> Option<()> {
         let names: Vec<String> = self.model.volumes.keys().cloned().collect();
         let volume =
             names[usize::try_from(self.dice.below(names.len() as u64)).expect("few")].clone();
-        match self.dice.below(24) {
+        let kind = if self.is_busy && self.dice.once_in(2) {
+            [22, 23, 23, 14][usize::try_from(self.dice.below(4)).expect("few")]
+        } else {
+            self.dice.below(28)
+        };
+        match kind {
+            24..=27 => self.burst(&volume),
             0..=11 => {
                 let count = 1 + self.dice.below(40);
                 let mut first = self.dice.below(BLOCKS - count);
@@ -217,6 +313,9 @@ impl Scene {
             }
             14..=16 => {
                 let ended = self.execute(&volume, Request::new(Operation::Flush))?;
+                if ended.result.is_err() && self.rig.disks.trouble.is_some() {
+                    return None;
+                }
                 ended.result.expect("a flush");
                 self.model.volumes.values_mut().for_each(Blocks::flush);
                 Some(())
@@ -333,7 +432,7 @@ impl Scene {
     }
 
     /// Lets `end` do to the drives what a power cut or a kill does, opens the pool again, and compares.
-    fn interrupt(self, is_cut: bool, seed: u64) -> Self {
+    fn interrupt(self, seed: u64) -> Self {
         let Self {
             rig,
             pool,
@@ -342,6 +441,8 @@ impl Scene {
             dice,
             value,
             pending,
+            is_cut,
+            is_busy,
         } = self;
         let disks = rig.into_disks();
         drop(open);
@@ -358,15 +459,11 @@ impl Scene {
             .run(|io| async move { open_on(&io, drives, false).await })
             .expect("power")
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        if let Some(Pending::Blocks {
-            volume,
-            first,
-            values,
-        }) = &pending
-            && let Some(blocks) = model.volumes.get_mut(volume)
-        {
-            for (block, value) in (*first..).zip(values) {
-                blocks.write(block, *value);
+        for write in pending {
+            if let Some(blocks) = model.volumes.get_mut(&write.volume) {
+                for (block, value) in (write.first..).zip(&write.values) {
+                    blocks.write(block, *value);
+                }
             }
         }
         let mut scene = Self {
@@ -376,13 +473,15 @@ impl Scene {
             model,
             dice,
             value,
-            pending: None,
+            pending: Vec::new(),
+            is_cut,
+            is_busy,
         };
-        scene.compare(is_cut, matches!(pending, Some(Pending::Blocks { .. })));
+        scene.compare();
         scene
     }
 
-    fn compare(&mut self, is_cut: bool, has_pending: bool) {
+    fn compare(&mut self) {
         let report = {
             let pool = self.pool.clone();
             self.rig
@@ -397,11 +496,7 @@ impl Scene {
             let found = self.read(&name, 0, BLOCKS).expect("a read");
             let blocks = self.model.volumes.get_mut(&name).expect("known");
             for (block, value) in (0..).zip(found) {
-                let is_right = if is_cut || has_pending {
-                    blocks.allows(block, value)
-                } else {
-                    blocks.newest(block) == value
-                };
+                let is_right = blocks.allows(block, value);
                 assert!(
                     is_right,
                     "{name}, block {block}: {value}, allowed {blocks:?}"
@@ -409,39 +504,264 @@ impl Scene {
                 blocks.settle(block, value);
             }
         }
-        for ((volume, name), blocks) in self.model.snapshots.clone() {
-            let full = format!("{volume}@{name}");
-            self.take(&full);
-            let found = self.read(&full, 0, BLOCKS).expect("a read");
-            for (block, value) in (0..).zip(found) {
-                assert_eq!(value, blocks.newest(block), "{full}, block {block}");
-            }
-            self.open.remove(&full);
+        for key in self.model.snapshots.keys().cloned().collect::<Vec<_>>() {
+            self.compare_snapshot(&key);
+        }
+    }
+
+    /// A snapshot holds what it may hold, and the same from then on.
+    fn compare_snapshot(&mut self, key: &(String, String)) {
+        let full = format!("{}@{}", key.0, key.1);
+        self.take(&full);
+        let left = std::mem::replace(&mut self.rig.disks.left, u64::MAX);
+        let found = self.read(&full, 0, BLOCKS);
+        self.rig.disks.left = left;
+        self.open.remove(&full);
+        if found.is_err() && self.rig.disks.trouble.is_some() {
+            return;
+        }
+        let found = found.expect("a read");
+        let blocks = self.model.snapshots.get_mut(key).expect("known");
+        for (block, value) in (0..).zip(found) {
+            assert!(
+                blocks.allows(block, value),
+                "{full}, block {block}: {value}"
+            );
+            blocks.settle(block, value);
         }
     }
 }
 
-/// Histories with an interruption each, at an operation that the seed chooses.
-fn run_histories(seeds: std::ops::Range<u64>, is_cut: bool) {
+/// Histories with interruptions, at operations that the seed chooses.
+fn run_histories(seeds: std::ops::Range<u64>, is_cut: bool, skips_syncs: bool) {
     for seed in seeds {
         let mut dice = Dice::new(seed ^ 0x5eed);
-        let mut scene = Scene::create(seed, 1 + usize::try_from(seed % 2).expect("0 or 1"));
+        let drives = 1 + usize::try_from(seed % 2).expect("0 or 1");
+        let mut scene = Scene::create(seed, drives, is_cut);
         for round in 0..3 {
-            scene.rig.disks.left = 20 + dice.below(400);
+            scene.rig.disks.skips_syncs = skips_syncs;
+            let longest = if scene.is_busy { 1200 } else { 400 };
+            scene.rig.disks.left = 20 + dice.below(longest);
             while scene.step().is_some() {
                 assert!(scene.rig.disks.done < 1 << 20, "a history ends");
             }
-            scene = scene.interrupt(is_cut, seed << 8 | round);
+            scene = scene.interrupt(seed << 8 | round);
         }
     }
 }
 
 #[test]
 fn what_was_flushed_survives_a_power_cut_at_any_operation() {
-    run_histories(1..120, true);
+    run_histories(1..50, true, false);
 }
 
 #[test]
 fn what_was_acknowledged_survives_the_death_of_the_process() {
-    run_histories(1000..1060, false);
+    run_histories(1000..1025, false, false);
+}
+
+/// Whether histories show that something is wrong.
+fn is_found(fault: Option<Planted>, skips_syncs: bool) -> bool {
+    plant(fault);
+    let result = std::panic::catch_unwind(|| run_histories(1..120, true, skips_syncs));
+    plant(None);
+    result.is_err()
+}
+
+#[test]
+fn planted_faults_are_found() {
+    assert!(is_found(None, true), "skipped syncs");
+    for fault in [
+        Planted::EarlyReuse,
+        Planted::NoGenerationCheck,
+        Planted::StopsAtGap,
+        Planted::NoDurableWrites,
+        Planted::ForgetsZeros,
+    ] {
+        assert!(is_found(Some(fault), false), "{fault:?}");
+    }
+}
+
+#[test]
+fn an_operation_that_fails_loses_nothing_that_was_acknowledged() {
+    for seed in 2000..2050 {
+        let mut dice = Dice::new(seed);
+        let mut scene = Scene::create(seed, 1, false);
+        let trouble = if seed % 2 == 0 {
+            Trouble::Fails
+        } else {
+            Trouble::IsFull
+        };
+        let at = scene.rig.disks.done + dice.below(300);
+        scene.rig.disks.trouble = Some((at, trouble));
+        while scene.rig.disks.done < at + 100 && scene.step().is_some() {}
+        scene.rig.disks.trouble = None;
+        scene = scene.interrupt(seed);
+        for _ in 0..10 {
+            scene.step().expect("power");
+        }
+        scene.interrupt(seed + 1);
+    }
+}
+
+/// What becomes of damage.
+#[derive(Debug, Default)]
+struct Seen {
+    refused: u32,
+    unreadable: u32,
+    nothing: u32,
+}
+
+/// Damages a place of the drives after a history, and reads everything: what is found is right, or an error.
+fn damage(seed: u64, seen: &mut Seen, change: impl Fn(&mut Dice, &mut Scene)) {
+    let mut dice = Dice::new(seed ^ 0xda_3a6e);
+    let mut scene = Scene::create(seed, 1, false);
+    for _ in 0..30 {
+        scene.step().expect("power");
+    }
+    // Flushed, and known to be so by a record that comes after.
+    let flushed = scene
+        .execute("plain", Request::new(Operation::Flush))
+        .expect("power");
+    flushed.result.expect("a flush");
+    scene.write("plain", BLOCKS - 8, 8, false).expect("power");
+    change(&mut dice, &mut scene);
+    let Scene {
+        rig,
+        pool,
+        open,
+        model,
+        ..
+    } = scene;
+    let disks = rig.into_disks();
+    drop((open, pool));
+    let mut rig = Rig::new(disks.kill(seed));
+    let drives = rig.disks.drives();
+    let opened = rig.run(|io| async move { open_on(&io, drives, false).await });
+    let pool = match opened.expect("power") {
+        Ok(pool) => pool,
+        Err(
+            PoolError::Damaged { .. } | PoolError::RecordLost { .. } | PoolError::NoPool { .. },
+        ) => {
+            seen.refused += 1;
+            return;
+        }
+        Err(error) => panic!("seed {seed}: {error}"),
+    };
+    let mut scene = Scene {
+        rig,
+        pool,
+        open: BTreeMap::new(),
+        model: Model::default(),
+        dice,
+        value: 0,
+        pending: Vec::new(),
+        is_cut: false,
+        is_busy: false,
+    };
+    let volumes = model.volumes.into_iter();
+    let snapshots = model
+        .snapshots
+        .into_iter()
+        .map(|((volume, name), blocks)| (format!("{volume}@{name}"), blocks));
+    let mut unreadable = 0;
+    for (name, blocks) in volumes.chain(snapshots) {
+        scene.take(&name);
+        for first in (0..BLOCKS).step_by(8) {
+            match scene.read(&name, first, 8) {
+                Ok(values) => {
+                    for (block, value) in (first..).zip(values) {
+                        // The last write was not flushed.
+                        let is_right =
+                            blocks.allows(block, value) || (block >= BLOCKS - 8 && value == 0);
+                        assert!(
+                            is_right,
+                            "seed {seed}: {name}, block {block}: {value}, not {blocks:?}"
+                        );
+                    }
+                }
+                Err(_) => unreadable += 1,
+            }
+        }
+        scene.open.remove(&name);
+    }
+    seen.unreadable += u32::from(unreadable > 0);
+    seen.nothing += u32::from(unreadable == 0);
+}
+
+/// A place of a drive that holds something.
+fn used_place(dice: &mut Dice, scene: &Scene) -> usize {
+    let contents = scene.rig.disks.contents(0);
+    loop {
+        let sector = usize::try_from(dice.below((DRIVE / BLOCK) as u64)).expect("it fits");
+        let bytes = &contents[sector * BLOCK..(sector + 1) * BLOCK];
+        if bytes.iter().any(|byte| *byte != 0) {
+            return sector * BLOCK;
+        }
+    }
+}
+
+fn damage_places(seeds: std::ops::Range<u64>) -> Seen {
+    let mut seen = Seen::default();
+    for seed in seeds {
+        damage(seed, &mut seen, |dice, scene| {
+            let at = used_place(dice, scene);
+            match seed % 4 {
+                0 => {
+                    let byte = at + usize::try_from(dice.below(512)).expect("small");
+                    let bit = 1 << dice.below(8);
+                    let disks = &mut scene.rig.disks;
+                    disks.damage(0, byte..byte + 1, |bytes| bytes[0] ^= bit);
+                }
+                1 => scene
+                    .rig
+                    .disks
+                    .damage(0, at..at + 512, |bytes| bytes.fill(0)),
+                // A misdirected write, or what was there before.
+                2 => {
+                    let from = used_place(dice, scene);
+                    let copy = scene.rig.disks.contents(0)[from..from + 512].to_vec();
+                    let disks = &mut scene.rig.disks;
+                    disks.damage(0, at..at + 512, |bytes| bytes.copy_from_slice(&copy));
+                }
+                _ => {
+                    let at = at / 4096 * 4096;
+                    let disks = &mut scene.rig.disks;
+                    disks.damage(0, at..at + 4096, |bytes| bytes.fill(0xa5));
+                }
+            }
+        });
+    }
+    seen
+}
+
+#[test]
+fn damage_is_an_error_and_never_another_block_or_an_older_version() {
+    let seen = damage_places(3000..3100);
+    assert!(seen.unreadable > 0 && seen.nothing > 0, "{seen:?}");
+    plant(Some(Planted::NoChecksum));
+    let result = std::panic::catch_unwind(|| damage_places(3000..3100));
+    plant(None);
+    assert!(result.is_err(), "without checksums it is not noticed");
+}
+
+#[test]
+fn a_write_that_the_drive_lost_is_an_error_and_never_an_older_version() {
+    let mut seen = Seen::default();
+    for seed in 4000..4100 {
+        let mut dice = Dice::new(seed);
+        let at = dice.below(100);
+        damage(seed, &mut seen, |_, scene| {
+            scene.rig.disks.trouble = Some((scene.rig.disks.done + at % 12, Trouble::IsLost));
+            for _ in 0..3 {
+                scene.write("packed", 64, 16, false).expect("power");
+                scene.write("plain", 0, 64, true).expect("power");
+            }
+            let flushed = scene.execute("plain", Request::new(Operation::Flush));
+            flushed.expect("power").result.expect("a flush");
+            scene.rig.disks.trouble = None;
+            scene.write("plain", BLOCKS - 8, 8, false).expect("power");
+        });
+    }
+    assert!(seen.unreadable + seen.refused > 0, "{seen:?}");
 }

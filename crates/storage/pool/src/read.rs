@@ -343,6 +343,10 @@ impl Target {
 
 /// Whether pages are those of their checksums.
 fn is_intact(bytes: &[u8], crcs: &[u32]) -> bool {
+    #[cfg(test)]
+    if crate::testing::has_planted(crate::testing::Planted::NoChecksum) {
+        return true;
+    }
     let mut pages = bytes.chunks_exact(PAGE);
     crcs.iter()
         .all(|sum| pages.next().is_some_and(|page| crc(page) == *sum))

@@ -324,14 +324,23 @@ impl Search<'_> {
     async fn begun(&self, segment: u32, generation: u64) -> Result<Begun, PoolError> {
         let place = self.segments.place(segment);
         let drive = self.drive(place);
-        let read = drive
-            .read_new(self.io, place.offset(), unit(self.label))
-            .await;
+        let unit = unit(self.label);
+        let length = unit + HEADER_MAX;
+        let read = drive.read_new(self.io, place.offset(), length).await;
         // What cannot be read may have been written.
         let Ok(head) = read else {
             return Ok(Begun::Perhaps);
         };
-        Ok(match SegmentHeader::decode(&head) {
+        let (header, record) = head.split_at(unit);
+        let has_record = RecordHeader::decode(record).is_ok_and(|header| {
+            header.pool == self.label.pool.as_u64_pair().1
+                && header.segment == segment
+                && is_of_this_use(&header, generation)
+        });
+        if has_record {
+            return Ok(Begun::Yes);
+        }
+        Ok(match SegmentHeader::decode(header) {
             Ok(header) if header.pool == self.label.pool && header.segment == segment => {
                 if header.generation == generation {
                     Begun::Yes
@@ -340,7 +349,7 @@ impl Search<'_> {
                 }
             }
             Ok(_) => Begun::Perhaps,
-            Err(_) if head.iter().all(|byte| *byte == 0) => Begun::No,
+            Err(_) if header.iter().all(|byte| *byte == 0) => Begun::No,
             Err(_) => Begun::Perhaps,
         })
     }
@@ -393,7 +402,7 @@ impl Search<'_> {
                 Ok(header)
                     if header.pool == self.label.pool.as_u64_pair().1
                         && header.segment == segment
-                        && header.generation == generation =>
+                        && is_of_this_use(&header, generation) =>
                 {
                     let length = u64::from(header.header_length);
                     let whole = length + u64::from(header.payload_length);
@@ -445,6 +454,10 @@ impl Replay<'_> {
                 // The record after it repeats what it held.
                 None => match records.get(&(number + 1)) {
                     Some((next, _)) => (next.echo.clone(), next.echo_place),
+                    #[cfg(test)]
+                    None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
+                        return Ok((replayed, torn, *last));
+                    }
                     None if number > durable => {
                         torn += 1;
                         continue;
@@ -521,6 +534,15 @@ impl Replay<'_> {
 /// Bytes that records are aligned to.
 fn unit(label: &Superblock) -> usize {
     usize::try_from(label.unit).expect("512 or 4096")
+}
+
+/// Whether a record was written since the segment was handed out.
+fn is_of_this_use(header: &RecordHeader, generation: u64) -> bool {
+    #[cfg(test)]
+    if crate::testing::has_planted(crate::testing::Planted::NoGenerationCheck) {
+        return true;
+    }
+    header.generation == generation
 }
 
 fn start(part: &Part) -> usize {

@@ -21,6 +21,38 @@ use crate::format::{long, short};
 
 const SECTOR: usize = 512;
 
+/// A fault in the pool itself, for tests that have to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A checkpoint is written over segments that the one before still needs.
+    EarlyReuse,
+    /// Recovery takes records of earlier uses of a segment for new ones.
+    NoGenerationCheck,
+    /// Recovery ends at the first record that is missing.
+    StopsAtGap,
+    /// Writes that have to be durable are written as others are.
+    NoDurableWrites,
+    /// What is read is not compared with its checksum.
+    NoChecksum,
+    /// Zeros of a layer do not hide what older layers hold.
+    ForgetsZeros,
+}
+
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a fault on this thread, or takes it away.
+pub fn plant(fault: Option<Planted>) {
+    PLANTED.set(fault);
+}
+
+/// Whether that fault is planted.
+#[must_use]
+pub fn has_planted(fault: Planted) -> bool {
+    PLANTED.get() == Some(fault)
+}
+
 /// A source of numbers that look random, and are the same each time.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
@@ -348,13 +380,6 @@ impl Rig {
                 return Some(value);
             }
             let completion = self.disks.complete()?;
-            self.executor.complete(completion, &mut self.disks);
-        }
-    }
-
-    /// Lets everything that is under way end.
-    pub fn drain(&mut self) {
-        while let Some(completion) = self.disks.complete() {
             self.executor.complete(completion, &mut self.disks);
         }
     }

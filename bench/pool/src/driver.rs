@@ -1,0 +1,182 @@
+//! Drives a volume on an event loop.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use longshore_reactor::buffer::Buffer;
+use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineEvent, Waker};
+use longshore_volume::{Executor, Extent, Operation, Request, Started, Volume};
+use rustix::time::ClockId;
+
+use crate::load::{Content, Load};
+
+/// What a run gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub iops: f64,
+    /// CPU time of the process for an operation.
+    pub cpu_micros: f64,
+}
+
+/// An event loop, and what it writes.
+pub struct Driver {
+    engine: Engine,
+    executor: Executor<()>,
+    content: Content,
+    random: u64,
+    buffers: Vec<Buffer>,
+}
+
+impl Driver {
+    pub fn new(content: Content) -> anyhow::Result<Self> {
+        let waker = Waker::new()?;
+        let engine = Engine::new(EngineChoice::IoUring, EngineConfig::default(), waker)?;
+        Ok(Self {
+            engine,
+            executor: Executor::default(),
+            content,
+            random: 0x2545_f491_4f6c_dd1d,
+            buffers: Vec::new(),
+        })
+    }
+
+    /// Writes the whole volume once.
+    pub fn fill(&mut self, volume: &Arc<dyn Volume>) -> anyhow::Result<()> {
+        let load = Load {
+            name: "fill",
+            bytes: 1 << 20,
+            depth: 4,
+            writes: true,
+            random: false,
+            fua: false,
+            flush_every: 0,
+            after_snapshot: false,
+        };
+        let count = volume.geometry().size_bytes() >> 20;
+        self.drive(volume, &load, |done| done < count)?;
+        Ok(())
+    }
+
+    pub fn run(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        load: &Load,
+        seconds: u64,
+    ) -> anyhow::Result<Figures> {
+        let begin = Instant::now();
+        let cpu = cpu_time();
+        let end = begin + Duration::from_secs(seconds);
+        let done = self.drive(volume, load, |_| Instant::now() < end)?;
+        let count = f64::from(u32::try_from(done).context("too many operations")?);
+        Ok(Figures {
+            iops: count / begin.elapsed().as_secs_f64(),
+            cpu_micros: (cpu_time() - cpu).as_secs_f64() * 1e6 / count,
+        })
+    }
+
+    fn drive(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        load: &Load,
+        goes_on: impl Fn(u64) -> bool,
+    ) -> anyhow::Result<u64> {
+        let places = volume.geometry().size_bytes() / u64::try_from(load.bytes)?;
+        let (mut started, mut done, mut under_way) = (0_u64, 0_u64, 0);
+        let mut events = Vec::new();
+        loop {
+            while under_way < load.depth && goes_on(started) {
+                let is_flush =
+                    load.flush_every > 0 && started % (load.flush_every + 1) == load.flush_every;
+                let request = if is_flush {
+                    Request::new(Operation::Flush)
+                } else {
+                    self.request(load, started, places)
+                };
+                started += 1;
+                let begun = self.executor.start(volume, request, (), &mut self.engine);
+                match begun {
+                    Started::Ended((), ended) => {
+                        ended.result.context(load.name)?;
+                        self.buffers.extend(ended.buffer);
+                        done += 1;
+                    }
+                    Started::Waits(_) => under_way += 1,
+                }
+                self.take_ended(load, &mut done, &mut under_way)?;
+            }
+            if under_way == 0 {
+                return Ok(done);
+            }
+            self.engine
+                .wait(Some(Duration::from_secs(1)), &mut events)?;
+            for event in events.drain(..) {
+                if let EngineEvent::File(completion) = event {
+                    self.executor.complete(completion, &mut self.engine);
+                }
+            }
+            self.executor.proceed(&mut self.engine);
+            self.take_ended(load, &mut done, &mut under_way)?;
+        }
+    }
+
+    fn take_ended(
+        &mut self,
+        load: &Load,
+        done: &mut u64,
+        under_way: &mut usize,
+    ) -> anyhow::Result<()> {
+        while let Some(((), ended)) = self.executor.next_ended() {
+            ended.result.context(load.name)?;
+            self.buffers.extend(ended.buffer);
+            *done += 1;
+            *under_way -= 1;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, load: &Load, number: u64, places: u64) -> Request {
+        let place = if load.random {
+            self.roll() % places
+        } else {
+            number % places
+        };
+        let blocks = u64::try_from(load.bytes / 4096).unwrap_or(1);
+        let extent = Extent::new(place * blocks, blocks);
+        let mut request = Request::new(if load.writes {
+            Operation::Write {
+                extent,
+                fua: load.fua,
+            }
+        } else {
+            Operation::Read { extent }
+        });
+        let fits = |buffer: &Buffer| buffer.capacity() >= load.bytes;
+        let kept = self.buffers.iter().rposition(fits);
+        let mut buffer = match kept {
+            Some(place) => self.buffers.swap_remove(place),
+            None => Buffer::allocate(load.bytes),
+        };
+        buffer.set_len(load.bytes);
+        if load.writes {
+            let bytes = self.content.slice(self.random ^ number, load.bytes);
+            buffer.copy_from_slice(bytes);
+        }
+        request.buffer = Some(buffer);
+        request.end = load.bytes;
+        request
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 8
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,122 @@
+//! What is done to the volumes.
+
+/// A kind of load.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub name: &'static str,
+    /// Bytes of an operation.
+    pub bytes: usize,
+    /// Operations under way at once.
+    pub depth: usize,
+    pub writes: bool,
+    pub random: bool,
+    /// Writes are on the medium when they end.
+    pub fua: bool,
+    /// Writes between two flushes; 0: none.
+    pub flush_every: u64,
+    /// A snapshot is made before each run.
+    pub after_snapshot: bool,
+}
+
+const BASE: Load = Load {
+    name: "",
+    bytes: 4096,
+    depth: 32,
+    writes: false,
+    random: true,
+    fua: false,
+    flush_every: 0,
+    after_snapshot: false,
+};
+
+/// All loads, in the order in which they run.
+pub const LOADS: [Load; 10] = [
+    Load {
+        name: "sequential read 1 MiB QD 4",
+        bytes: 1 << 20,
+        depth: 4,
+        random: false,
+        ..BASE
+    },
+    Load {
+        name: "sequential write 1 MiB QD 4",
+        bytes: 1 << 20,
+        depth: 4,
+        writes: true,
+        random: false,
+        ..BASE
+    },
+    Load {
+        name: "random read 4 KiB QD 32",
+        ..BASE
+    },
+    Load {
+        name: "random read 4 KiB QD 1",
+        depth: 1,
+        ..BASE
+    },
+    Load {
+        name: "random write 4 KiB QD 32",
+        writes: true,
+        ..BASE
+    },
+    Load {
+        name: "random write 4 KiB QD 1",
+        writes: true,
+        depth: 1,
+        ..BASE
+    },
+    Load {
+        name: "random write FUA QD 1",
+        writes: true,
+        depth: 1,
+        fua: true,
+        ..BASE
+    },
+    Load {
+        name: "random write, flush every 32",
+        writes: true,
+        flush_every: 32,
+        ..BASE
+    },
+    Load {
+        name: "random write after snapshot",
+        writes: true,
+        after_snapshot: true,
+        ..BASE
+    },
+    Load {
+        name: "random read after random write",
+        ..BASE
+    },
+];
+
+/// Bytes to write: of 4 KiB each, one part of so many is random, and the rest zeros.
+#[derive(Debug)]
+pub struct Content {
+    bytes: Vec<u8>,
+}
+
+impl Content {
+    /// Content that can be compressed to about one part of `parts`.
+    pub fn new(parts: usize) -> Self {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut bytes = vec![0; 8 << 20];
+        for page in bytes.chunks_mut(4096) {
+            for word in page[..4096 / parts].chunks_mut(8) {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                word.copy_from_slice(&state.to_le_bytes());
+            }
+        }
+        Self { bytes }
+    }
+
+    /// Some of it, of at most a MiB.
+    pub fn slice(&self, number: u64, length: usize) -> &[u8] {
+        let places = (self.bytes.len() - (1 << 20)) / 4096;
+        let place = usize::try_from(number).unwrap_or(0) % places;
+        &self.bytes[place * 4096..place * 4096 + length]
+    }
+}

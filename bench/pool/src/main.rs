@@ -1,0 +1,142 @@
+//! A volume of a pool beside a plain file on the same file system: operations a second and CPU time, interleaved, as
+//! ratios of neighbouring runs. What is measured is the volume on an event loop, without a protocol.
+//!
+//! ```text
+//! longshore-pool-bench --directory /srv/bench --size-mib 1024 --seconds 2 --pairs 5
+//! ```
+#![forbid(unsafe_code)]
+
+mod driver;
+mod load;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Parser;
+use longshore_pool::place::Codec;
+use longshore_pool::{NewPool, POOL, Pool, PoolOptions};
+use longshore_volume::{BackendName, Volume, VolumeSpec};
+
+use driver::{Driver, Figures};
+use load::{Content, LOADS, Load};
+
+/// A volume of a pool beside a plain file.
+#[derive(Debug, Parser)]
+#[command(name = "longshore-pool-bench", version)]
+struct Arguments {
+    /// Where the file and the drive of the pool are made, and removed afterwards.
+    #[arg(long)]
+    directory: PathBuf,
+    /// Size of the volumes; the pool is twice as large.
+    #[arg(long, default_value_t = 1024)]
+    size_mib: u64,
+    /// Length of a run.
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// Runs of each of both, in turn.
+    #[arg(long, default_value_t = 5)]
+    pairs: usize,
+    /// Compress what is written.
+    #[arg(long)]
+    lz4: bool,
+    /// Loads whose names contain this.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let directory = tempfile::tempdir_in(&arguments.directory)?;
+    let size = arguments.size_mib << 20;
+    let plain: Arc<dyn Volume> = longshore_volume::open(&VolumeSpec {
+        path: Some(directory.path().join("plain")),
+        size: Some(size),
+        block_size: 4096,
+        direct: true,
+        ..VolumeSpec::new("plain", BackendName::FILE)
+    })?;
+    let pool = Pool::create(&NewPool {
+        name: "bench".into(),
+        drives: vec![directory.path().join("drive")],
+        size: Some(2 * size),
+        is_direct: true,
+        force: false,
+    })?;
+    let codec = if arguments.lz4 {
+        Codec::Lz4
+    } else {
+        Codec::Raw
+    };
+    let packed = pool.open_volume(&VolumeSpec {
+        size: Some(size),
+        block_size: 4096,
+        options: Some(Arc::new(PoolOptions {
+            compression: Some(codec),
+            ..PoolOptions::default()
+        })),
+        ..VolumeSpec::new("packed", POOL)
+    })?;
+    let mut driver = Driver::new(Content::new(if arguments.lz4 { 2 } else { 1 }))?;
+    for volume in [&plain, &packed] {
+        driver.fill(volume)?;
+    }
+    println!(
+        "load                            file IOPS   pool IOPS   ratio (all)                 file CPU us  pool CPU us"
+    );
+    let wanted = LOADS
+        .iter()
+        .filter(|load| load.name.contains(&arguments.only));
+    for load in wanted {
+        let mut rows = Vec::new();
+        for _ in 0..arguments.pairs {
+            if load.after_snapshot {
+                snapshot(&pool)?;
+            }
+            let file = driver.run(&plain, load, arguments.seconds)?;
+            let pool = driver.run(&packed, load, arguments.seconds)?;
+            rows.push((file, pool));
+        }
+        print(load, &rows);
+    }
+    let usage = pool.usage();
+    println!(
+        "stored {} MiB of {} MiB written; records took {} MiB; maps {} KiB",
+        usage.used >> 20,
+        usage.host_bytes >> 20,
+        usage.record_bytes >> 20,
+        usage.map_bytes >> 10
+    );
+    Ok(())
+}
+
+/// Makes a snapshot, and removes the one before.
+fn snapshot(pool: &Arc<Pool>) -> anyhow::Result<()> {
+    pool.run(|pool, io| async move {
+        let _ = pool.delete_snapshot(&io, "packed", "bench").await;
+        pool.snapshot(&io, "bench", &["packed".into()]).await
+    })?;
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn print(load: &Load, rows: &[(Figures, Figures)]) {
+    let column = |value: fn(&(Figures, Figures)) -> f64| median(rows.iter().map(value).collect());
+    let ratio = |(file, pool): &(Figures, Figures)| pool.iops / file.iops;
+    let mut ratios: Vec<f64> = rows.iter().map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "{:<30} {:>10.0} {:>11.0}   {:>5.2} ({:.2} to {:.2}) {:>18.1} {:>12.1}",
+        load.name,
+        column(|(file, _)| file.iops),
+        column(|(_, pool)| pool.iops),
+        ratios[ratios.len() / 2],
+        ratios[0],
+        ratios[ratios.len() - 1],
+        column(|(file, _)| file.cpu_micros),
+        column(|(_, pool)| pool.cpu_micros),
+    );
+}
