@@ -1,12 +1,14 @@
 //! Drives a volume on an event loop.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineEvent, Waker};
-use longshore_volume::{Executor, Extent, Operation, Request, Started, Volume};
+use longshore_volume::{Executor, Extent, Io, Operation, Request, Started, Volume};
 use rustix::time::ClockId;
 
 use crate::load::{Content, Load};
@@ -26,6 +28,7 @@ pub struct Driver {
     content: Content,
     random: u64,
     buffers: Vec<Buffer>,
+    events: Vec<EngineEvent>,
 }
 
 impl Driver {
@@ -38,6 +41,7 @@ impl Driver {
             content,
             random: 0x2545_f491_4f6c_dd1d,
             buffers: Vec::new(),
+            events: Vec::new(),
         })
     }
 
@@ -75,6 +79,45 @@ impl Driver {
         })
     }
 
+    /// Runs a future on the event loop.
+    pub fn wait_for<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        work: impl FnOnce(Io) -> F,
+    ) -> anyhow::Result<T> {
+        let result = Rc::new(RefCell::new(None));
+        let slot = result.clone();
+        self.executor.spawn(
+            |io| {
+                let work = work(io);
+                async move {
+                    let value = work.await;
+                    *slot.borrow_mut() = Some(value);
+                }
+            },
+            &mut self.engine,
+        );
+        loop {
+            if let Some(value) = result.borrow_mut().take() {
+                return Ok(value);
+            }
+            self.turn()?;
+        }
+    }
+
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        let most = Some(Duration::from_secs(1));
+        self.engine.wait(most, &mut events)?;
+        for event in events.drain(..) {
+            if let EngineEvent::File(completion) = event {
+                self.executor.complete(completion, &mut self.engine);
+            }
+        }
+        self.events = events;
+        self.executor.proceed(&mut self.engine);
+        Ok(())
+    }
+
     fn drive(
         &mut self,
         volume: &Arc<dyn Volume>,
@@ -83,7 +126,6 @@ impl Driver {
     ) -> anyhow::Result<u64> {
         let places = volume.geometry().size_bytes() / u64::try_from(load.bytes)?;
         let (mut started, mut done, mut under_way) = (0_u64, 0_u64, 0);
-        let mut events = Vec::new();
         loop {
             while under_way < load.depth && goes_on(started) {
                 let is_flush =
@@ -108,14 +150,7 @@ impl Driver {
             if under_way == 0 {
                 return Ok(done);
             }
-            self.engine
-                .wait(Some(Duration::from_secs(1)), &mut events)?;
-            for event in events.drain(..) {
-                if let EngineEvent::File(completion) = event {
-                    self.executor.complete(completion, &mut self.engine);
-                }
-            }
-            self.executor.proceed(&mut self.engine);
+            self.turn()?;
             self.take_ended(load, &mut done, &mut under_way)?;
         }
     }

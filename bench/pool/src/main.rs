@@ -90,7 +90,7 @@ fn main() -> anyhow::Result<()> {
         let mut rows = Vec::new();
         for _ in 0..arguments.pairs {
             if load.after_snapshot {
-                snapshot(&pool)?;
+                snapshot(&mut driver, &pool)?;
             }
             let file = driver.run(&plain, load, arguments.seconds)?;
             let pool = driver.run(&packed, load, arguments.seconds)?;
@@ -110,11 +110,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Makes a snapshot, and removes the one before.
-fn snapshot(pool: &Arc<Pool>) -> anyhow::Result<()> {
-    pool.run(|pool, io| async move {
+fn snapshot(driver: &mut Driver, pool: &Arc<Pool>) -> anyhow::Result<()> {
+    let pool = pool.clone();
+    driver.wait_for(move |io| async move {
         let _ = pool.delete_snapshot(&io, "packed", "bench").await;
         pool.snapshot(&io, "bench", &["packed".into()]).await
-    })?;
+    })??;
     Ok(())
 }
 

@@ -72,6 +72,15 @@ impl PoolBackend {
         Ok(pool)
     }
 
+    /// The pools that are open, by name.
+    pub fn open_pools(&self) -> Vec<Arc<Pool>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools: Vec<_> = open.iter().filter_map(|(_, pool)| pool.upgrade()).collect();
+        drop(open);
+        pools.sort_by(|a, b| a.name().cmp(b.name()));
+        pools
+    }
+
     fn options<'a>(&self, spec: &'a VolumeSpec) -> Result<&'a PoolOptions, OpenError> {
         let options = spec.options::<PoolOptions>();
         let options = options.filter(|options| !options.drives.is_empty());
@@ -155,7 +164,7 @@ fn open_volume(
             pool.run(move |pool, io| async move { pool.resize(&io, &name, size, false).await })?;
         }
         (Some(asked), Some(present)) if asked != present => {
-            return Err(PoolError::WouldShrink {
+            return Err(PoolError::Larger {
                 volume: name,
                 present,
                 asked,

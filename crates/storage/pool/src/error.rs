@@ -71,6 +71,16 @@ pub enum PoolError {
         present: u64,
         asked: u64,
     },
+    /// A volume is asked for that is smaller than the one that is there.
+    #[error(
+        "volume {volume}: has {present} bytes in its pool, more than size={asked}; a volume is never \
+         shrunk when it is opened"
+    )]
+    Larger {
+        volume: String,
+        present: u64,
+        asked: u64,
+    },
     #[error("pool {pool}: no space left")]
     NoSpace { pool: String },
     /// An earlier write or sync failed.

@@ -18,6 +18,7 @@ pub mod catalog;
 mod check;
 mod checkpoint;
 mod clean;
+mod closing;
 mod contents;
 mod drive;
 mod error;
@@ -44,6 +45,7 @@ mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
 pub use check::{Finding, Report};
+pub use closing::wait_for_closing;
 pub use contents::{Listed, ListedSnapshot, Usage};
 pub use error::PoolError;
 pub use open::{NewPool, read_label};

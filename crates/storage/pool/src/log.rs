@@ -57,8 +57,11 @@ impl LaneName {
     }
 }
 
-/// Records of a lane that are written at once.
-const WRITERS_MAX: u32 = 2;
+/// Records of a lane that are written at once while batches can grow.
+const WRITERS: u32 = 2;
+
+/// The same, while full batches wait.
+const WRITERS_MAX: u32 = 6;
 
 /// Batches of a lane that wait; whoever has more to write waits itself.
 const QUEUE_MAX: usize = 8;
@@ -317,7 +320,12 @@ impl Inner {
             self.place(lane, layer, piece, durable, &mut outcomes);
         }
         let lane = &mut self.lanes[lane.index()];
-        let start = lane.writers < WRITERS_MAX && (lane.open.is_some() || !lane.queue.is_empty());
+        let most = if lane.queue.is_empty() {
+            WRITERS
+        } else {
+            WRITERS_MAX
+        };
+        let start = lane.writers < most && (lane.open.is_some() || !lane.queue.is_empty());
         lane.writers += u32::from(start);
         Ok((outcomes, start))
     }

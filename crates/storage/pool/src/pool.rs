@@ -68,6 +68,11 @@ impl Pool {
         &self.label.name
     }
 
+    /// Paths of its drives, in their order.
+    pub fn drives(&self) -> impl Iterator<Item = &std::path::Path> {
+        self.drives.iter().map(|drive| drive.path.as_path())
+    }
+
     #[must_use]
     pub const fn id(&self) -> Uuid {
         self.label.pool
@@ -90,6 +95,12 @@ impl Pool {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.lock().failed == Some(Failure::Poisoned)
+    }
+
+    /// Whether records were written since the last checkpoint.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let inner = self.lock();
+        inner.failed.is_none() && inner.since_checkpoint > 0
     }
 
     pub(crate) fn poison(&self, operation: &'static str, error: &std::io::Error) {

@@ -106,7 +106,7 @@ impl Scene {
             value: 0,
             pending: Vec::new(),
             is_cut,
-            is_busy: seed % 3 == 0,
+            is_busy: seed.is_multiple_of(3),
         };
         for (name, codec) in [("plain", Codec::Raw), ("packed", Codec::Lz4)] {
             scene.make(name, codec).expect("power");

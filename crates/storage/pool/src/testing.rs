@@ -415,16 +415,6 @@ impl Blocks {
         }
     }
 
-    /// What it reads as without a power cut.
-    #[must_use]
-    pub fn newest(&self, block: u64) -> u32 {
-        let values = self.0.get(&block);
-        values
-            .and_then(|values| values.last())
-            .copied()
-            .unwrap_or(0)
-    }
-
     /// Whether it may read as that after a power cut.
     #[must_use]
     pub fn allows(&self, block: u64, value: u32) -> bool {

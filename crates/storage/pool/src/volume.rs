@@ -47,11 +47,8 @@ pub(crate) struct PoolVolume {
 impl Drop for PoolVolume {
     fn drop(&mut self) {
         self.pool.give_back_volume(self.slot);
-        if Arc::strong_count(&self.pool) == 1
-            && let Err(error) = self.pool.close()
-        {
-            tracing::warn!(pool = self.pool.name(), %error, "no last checkpoint: the pool opens more \
-                slowly next time");
+        if Arc::strong_count(&self.pool) == 1 {
+            crate::closing::close(&self.pool);
         }
     }
 }
