@@ -13,6 +13,7 @@ mod device;
 mod input;
 mod migration;
 mod nvme;
+mod pool;
 mod scst;
 mod sessions;
 mod structured;
@@ -47,6 +48,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("change_documents", change::change_documents),
     ("imports", migration::imports),
     ("scst_writes", scst::scst_writes),
+    ("pool_formats", pool::pool_formats),
 ];
 
 /// Finds a target by name.
