@@ -80,7 +80,8 @@ impl Machine<'_> {
             "-machine",
             "pc,usb=off,vmport=off",
         ]);
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-accel", "tcg,thread=multi"]);
+        command.args(["-cpu", self.kernel.processor]);
         command.args(["-smp", &self.processors.to_string()]);
         command.args(["-m", &self.memory.to_string()]);
         command.args([
