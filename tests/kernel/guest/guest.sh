@@ -195,6 +195,18 @@ no_namespace() {
     ! namespace "$1"
 }
 
+# reload: has the server read its files again, and waits until their contents count.
+reload() {
+    reloads=$(host logged 'SIGHUP: read the sizes')
+    host reload-server
+    eventually 20 reloaded
+}
+
+# reloaded: whether the server has read its files more than $reloads times.
+reloaded() {
+    [ "$(host logged 'SIGHUP: read the sizes')" -gt "$reloads" ]
+}
+
 # start_tlshd: the program that makes handshakes for the kernel, with keys of the keyring .nvme.
 start_tlshd() {
     modprobe -a tls gcm ccm ghash_generic aesni_intel

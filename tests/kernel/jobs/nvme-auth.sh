@@ -70,15 +70,15 @@ authenticated() {
 # The kernel authenticates again on each of its queues when it gets a secret, the same or another. The connection stays.
 authenticate_again() {
     echo $host1 >"$(secret_file secret)"
-    eventually 30 authenticated 1
+    eventually 60 authenticated 1
     host secret host1 $other
-    host reload-server
+    reload
     echo $other >"$(secret_file secret)"
-    eventually 30 authenticated 2
+    eventually 60 authenticated 2
     [ "$(host logged 'NVMe host disconnected')" = "$disconnected" ]
     host cut nvme0
     host restore nvme0
-    eventually 30 nvme_is live
+    eventually 60 nvme_is live
 }
 
 again_under_load() {
@@ -100,7 +100,7 @@ restart() {
     host kill-server
     sleep 1
     host start-server
-    eventually 20 nvme_is live
+    eventually 60 nvme_is live
 }
 
 old_secret_is_refused() {

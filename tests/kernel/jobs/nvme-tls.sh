@@ -3,8 +3,10 @@
 # volume: disk0 64M
 # volume: disk1 64M
 # volume: disk2 64M
+# volume: disk3 64M
 # secret: first NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:
 # secret: other NVMeTLSkey-1:01:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:
+# secret: secret DHHC-1:01:vhq1GfS/As96O21/uB2III1iQoCdsqNXqjCLqwQZsglyq/ay:
 # guest: secure
 # portals: 0
 # nvme: 2
@@ -14,6 +16,7 @@
 
 first=NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:
 other=NVMeTLSkey-1:01:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:
+secret=DHHC-1:01:vhq1GfS/As96O21/uB2III1iQoCdsqNXqjCLqwQZsglyq/ay:
 names=nqn.2026-11.local.longshore
 SUBSYSTEM=$names:sealed
 self=$(cat /etc/nvme/hostnqn)
@@ -118,6 +121,18 @@ either_way() {
     nvme_disconnect
 }
 
+# TLS and DH-HMAC-CHAP, neither of which is enough.
+authenticated_as_well() {
+    forget_tls_keys
+    tls_key $other "$self" $names:both
+    refused 'no key' both --tls
+    refused 'is not allowed' both --dhchap-secret=$secret
+    connect both --tls --dhchap-secret=$secret
+    uses_key "$(tls_serial NVMe1R01)"
+    moves_data "$(namespace 1)"
+    nvme_disconnect
+}
+
 # copies_seen SUBSYSTEM [OPTION…]: how many copies of a text pass the relay as 2 MiB of them are written and read.
 copies_seen() {
     host watch nvme0 $text
@@ -170,15 +185,15 @@ replace_key() {
     second=$(nvme gen-tls-key --hmac=1 | grep -o 'NVMeTLSkey-1.*')
     host secret second "$second"
     host edit '"first"' '"first","second"'
-    host reload-server
+    reload
     forget_tls_keys
     tls_key "$second" "$self" $names:sealed
     host edit '"first","second"' '"second"'
-    host reload-server
+    reload
     nvme_is live
     host cut nvme0
     host restore nvme0
-    eventually 20 nvme_is live
+    eventually 60 nvme_is live
     uses_key "$(tls_serial NVMe1R01)"
 }
 
@@ -213,7 +228,7 @@ restart() {
     host kill-server
     sleep 1
     host start-server
-    eventually 20 nvme_is live
+    eventually 60 nvme_is live
 }
 
 seed=1
@@ -230,6 +245,7 @@ check no-key-is-refused no_key
 check identity-of-another-host-is-refused identity_of_another_host
 check identity-for-another-subsystem-is-refused identity_for_another_subsystem
 check either-way either_way
+check authenticated-as-well authenticated_as_well
 check nothing-to-read-on-the-way nothing_to_read
 check discovery discovery_over_tls
 check connect-all connect_all

@@ -54,6 +54,12 @@ compat() {
     grep TlsRxSw /proc/net/tls_stat
 }
 
+# Two queues, 16 commands at a time, each block with what was written to it last.
+load() {
+    host client bench "nvme+tcp://{forward0}/$name/1" --rw randrw --bs 4k,64k --iodepth 16 --queues 2 --size 16M \
+        --verify $compat
+}
+
 version_0() {
     forget_tls_keys
     tls_key $key $client "$name" 0
@@ -104,6 +110,7 @@ host noise source 8M
 check handshakes-daemon start_tlshd
 check target set_up
 check data compat
+check verified-load load
 check version-0-identity version_0
 check standard-derivation standard
 check either-way either_way

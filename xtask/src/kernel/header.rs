@@ -39,7 +39,7 @@ pub struct Header {
 /// What a guest has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GuestKind {
-    /// Debian 12's initiators.
+    /// The initiators of Debian 12, for iSCSI and NVMe.
     Initiator,
     /// The servers of its initiators, too.
     Servers,

@@ -121,7 +121,7 @@ fn module_name(path: &Path) -> String {
 /// The end of the names of modules that are packed, as those of Debian 13.
 const PACKED: &str = ".ko.xz";
 
-/// A module's bytes.
+/// A module as the kernel loads it.
 fn load(path: &Path) -> Result<Vec<u8>> {
     if !name_ends(path, PACKED) {
         return fs::read(path).with_context(|| format!("read {}", path.display()));

@@ -15,7 +15,6 @@ const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
 /// A system with programs for guests.
 #[derive(Debug, Clone, Copy)]
 pub enum System<'a> {
-    /// This one.
     Host,
     /// One that lies unpacked in a folder.
     Unpacked(&'a Path),
