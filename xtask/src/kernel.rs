@@ -11,17 +11,22 @@
 //! # config: FILE                  a configuration file instead of the command line
 //! # api: yes                      the host runs verbs of the control plane when asked (no)
 //! # servers: guest                the servers run in the guest: Longshore, LIO and tgt are there (host)
+//! # guest: secure                 Debian 13's kernel and programs, with TLS and authentication for NVMe (Debian 12's)
+//! # forwards: 2                   ports of the guest that clients on the host reach (0)
+//! # secret: NAME TEXT             a file {folder}/NAME for the configuration or for clients, mode 0600
 //! # limit: 600                    seconds
 //! ```
 //!
 //! and its checks are counted one by one. A job may ask the host for things ([`Host::perform`]).
 
+mod files;
 mod header;
 mod host;
+mod places;
 mod script;
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -32,11 +37,13 @@ use crate::arguments::Arguments;
 use crate::counts::Counts;
 use crate::rotation::Part;
 use crate::servers::Kind;
-use crate::vm::guest::{Machine, Message};
+use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
 use crate::vm::kernel::Kernel;
+use crate::vm::system::System;
+use crate::vm::trixie::Trixie;
 use crate::workspace;
-use header::Header;
+use header::{GuestKind, Header};
 use host::Host;
 
 /// Guests at the same time: each keeps a processor busy.
@@ -51,6 +58,9 @@ const SCSI_ID: &str = "/usr/lib/udev/scsi_id";
 /// MiB; the image unpacks to a third of it.
 const MEMORY: u32 = 1024;
 
+/// MiB for Debian 13's kernel.
+const SECURE_MEMORY: u32 = 1536;
+
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
     let only = arguments.value("--only")?;
@@ -58,7 +68,6 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let part = Part::take(&mut arguments)?;
     arguments.finish()?;
 
-    let kernel = Kernel::prepare()?;
     let ledger = workspace::build_for_tests("ledger")?;
     if kind == Kind::Longshore {
         workspace::server_program()?;
@@ -80,7 +89,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         |job| job.name.clone(),
         is_always,
     );
-    let images = Images::make(&kernel, &jobs, &ledger)?;
+    let images = Images::make(&jobs, &ledger)?;
     let queue = Mutex::new(VecDeque::from(jobs));
     let total = Mutex::new(Counts::default());
     std::thread::scope(|scope| {
@@ -90,7 +99,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
                     while let Some(job) = queue.lock().expect("no panics").pop_front() {
                         let started = Instant::now();
                         let counts = job
-                            .run(kind, &kernel, &images, verbose)
+                            .run(kind, &images, verbose)
                             .with_context(|| format!("job {}", job.name))?;
                         println!("kernel {}: {counts} in {:.1?}", job.name, started.elapsed());
                         *total.lock().expect("no panics") += counts;
@@ -131,40 +140,50 @@ fn jobs() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// The part of the image that jobs share.
-struct Images {
-    initiator: Vec<u8>,
-    /// For jobs that run servers in the guest.
-    servers: Option<Vec<u8>>,
-}
+/// What jobs share: a kernel and a part of the image for each kind of guest.
+struct Images(BTreeMap<GuestKind, (Kernel, Vec<u8>)>);
 
 impl Images {
-    fn make(kernel: &Kernel, jobs: &[Job], ledger: &Path) -> Result<Self> {
-        let initiator = image::base(kernel, &[&image::INITIATOR], &[ledger.to_owned()])?;
-        println!(
-            "kernel {}: image of {} MiB",
-            kernel.version,
-            initiator.len() >> 20
-        );
-        let mut needs_servers = false;
+    /// Makes what these jobs need.
+    fn make(jobs: &[Job], ledger: &Path) -> Result<Self> {
+        let mut images = BTreeMap::new();
         for job in jobs {
-            needs_servers |= Header::read(&job.script)?.serves_itself;
-        }
-        let servers = match needs_servers {
-            true => {
-                let contents = [&image::INITIATOR, &image::SERVERS];
-                let programs = [workspace::server_program()?, SCSI_ID.into()];
-                Some(image::base(kernel, &contents, &programs)?)
+            let kind = Header::read(&job.script)?.guest();
+            if images.contains_key(&kind) {
+                continue;
             }
-            false => None,
-        };
-        Ok(Self { initiator, servers })
+            let (kernel, image) = make_image(kind, ledger)?;
+            println!(
+                "kernel {}: image of {} MiB",
+                kernel.version,
+                image.len() >> 20
+            );
+            images.insert(kind, (kernel, image));
+        }
+        Ok(Self(images))
     }
+}
 
-    fn base(&self, header: &Header) -> &[u8] {
-        let servers = self.servers.as_ref().filter(|_| header.serves_itself);
-        servers.unwrap_or(&self.initiator)
+fn make_image(kind: GuestKind, ledger: &Path) -> Result<(Kernel, Vec<u8>)> {
+    let ledger = ledger.to_owned();
+    if kind == GuestKind::Secure {
+        let Trixie { kernel, root } = Trixie::prepare()?;
+        let system = System::Unpacked(&root);
+        let image = image::base(&kernel, system, &[&image::SECURE], &[ledger])?;
+        return Ok((kernel, image));
     }
+    let kernel = Kernel::prepare()?;
+    let image = match kind {
+        GuestKind::Servers => {
+            let contents = [&image::INITIATOR, &image::SERVERS];
+            let programs = [workspace::server_program()?, SCSI_ID.into()];
+            image::base(&kernel, System::Host, &contents, &programs)?
+        }
+        GuestKind::Initiator | GuestKind::Secure => {
+            image::base(&kernel, System::Host, &[&image::INITIATOR], &[ledger])?
+        }
+    };
+    Ok((kernel, image))
 }
 
 struct Job {
@@ -173,7 +192,7 @@ struct Job {
 }
 
 impl Job {
-    fn run(&self, kind: Kind, kernel: &Kernel, images: &Images, verbose: bool) -> Result<Counts> {
+    fn run(&self, kind: Kind, images: &Images, verbose: bool) -> Result<Counts> {
         let header = Header::read(&self.script)?;
         if kind == Kind::Tgt
             && let Some(lack) = header.tgt_lacks()
@@ -184,22 +203,25 @@ impl Job {
         let folder = workspace::work_folder(&format!("kernel/{}", self.name))?;
         let mut host = Host::start(kind, &header, &folder)?;
         let job = image::job(&self.script, &host.settings(header.limit))?;
+        let (kernel, base) = &images.0[&header.guest()];
         let guest = Machine {
             kernel,
-            image: [images.base(&header), &job],
-            forwards: &[],
+            image: [base, &job],
+            forwards: host.forwards(),
             drives: &[],
-            memory: MEMORY,
+            memory: match header.guest() {
+                GuestKind::Secure => SECURE_MEMORY,
+                GuestKind::Initiator | GuestKind::Servers => MEMORY,
+            },
             processors: header.processors,
             kernel_words: &header.kernel_words,
             watchdog: header.limit,
             folder: &folder,
         };
-        self.follow(guest, &mut host, verbose)
+        self.follow(guest.start()?, &mut host, verbose)
     }
 
-    fn follow(&self, machine: Machine<'_>, host: &mut Host, verbose: bool) -> Result<Counts> {
-        let mut guest = machine.start()?;
+    fn follow(&self, mut guest: Guest, host: &mut Host, verbose: bool) -> Result<Counts> {
         let mut counts = Counts::default();
         let failure = loop {
             match guest

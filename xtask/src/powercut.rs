@@ -25,6 +25,7 @@ use crate::vm::disk::VolatileDisk;
 use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
 use crate::vm::kernel::Kernel;
+use crate::vm::system::System;
 use crate::workspace;
 
 const DISK_SIZE: usize = 128 << 20;
@@ -131,7 +132,12 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kernel = Kernel::prepare()?;
     let server = workspace::server_program()?;
     let ledger = workspace::build_for_tests("ledger")?;
-    let base = image::base(&kernel, &[&image::INITIATOR], &[server, ledger])?;
+    let base = image::base(
+        &kernel,
+        System::Host,
+        &[&image::INITIATOR],
+        &[server, ledger],
+    )?;
     let is_wanted = |cut: &Cut| {
         only.as_ref()
             .is_none_or(|only| cut.name().contains(only.as_str()))

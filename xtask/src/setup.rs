@@ -11,6 +11,7 @@ use crate::arguments::Arguments;
 use crate::command::{find_program, run_captured, run_checked};
 use crate::counts::Counts;
 use crate::vm::kernel::Kernel;
+use crate::vm::trixie::Trixie;
 
 /// A package and one file that shows that it is installed.
 struct Package {
@@ -64,7 +65,9 @@ const PACKAGES: &[Package] = &[
     program("iproute2", "ip"),
     program("procps", "sysctl"),
     program("mandoc", "mandoc"),
+    program("xz-utils", "xz"),
     program("zsh", "zsh"),
+    program("zstd", "zstd"),
     program("fish", "fish"),
     program("strace", "strace"),
     program("prometheus", "prometheus"),
@@ -94,7 +97,11 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     install_missing()?;
     let kernel = Kernel::prepare()?;
-    println!("setup: guests boot Linux {}", kernel.version);
+    let trixie = Trixie::prepare()?;
+    println!(
+        "setup: guests boot Linux {} and {}",
+        kernel.version, trixie.kernel.version
+    );
     Ok(Counts::PASSED)
 }
 

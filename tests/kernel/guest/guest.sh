@@ -194,3 +194,124 @@ has_status() {
 no_namespace() {
     ! namespace "$1"
 }
+
+# reload: has the server read its files again, and waits until their contents count.
+reload() {
+    reloads=$(host logged 'SIGHUP: read the sizes')
+    host reload-server
+    eventually 20 reloaded
+}
+
+# reloaded: whether the server has read its files more than $reloads times.
+reloaded() {
+    [ "$(host logged 'SIGHUP: read the sizes')" -gt "$reloads" ]
+}
+
+# start_tlshd: the program that makes handshakes for the kernel, with keys of the keyring .nvme.
+start_tlshd() {
+    modprobe -a tls gcm ccm ghash_generic aesni_intel
+    printf '[debug]\nloglevel=1\n[authenticate]\nkeyrings=.nvme\n' >/etc/tlshd.conf
+    tlshd -s -c /etc/tlshd.conf >/tmp/tlshd.log 2>&1 &
+    eventually 10 pidof tlshd
+}
+
+# tls_key KEY HOST SUBSYSTEM [VERSION]: gives the kernel a key in interchange format, under the identity of this version (1).
+tls_key() {
+    nvme check-tls-key --keydata="$1" --hostnqn="$2" --subsysnqn="$3" --identity="${4:-1}" --insert
+}
+
+# tls_serial NAME: the serial number of the key with a name like this, as options of connections take it.
+tls_serial() {
+    sed -n "s/^\([0-9a-f]*\) .* psk *\($1\).*/0x\1/p" /proc/keys | head -n 1
+}
+
+# forget_tls_keys: takes all keys from the kernel.
+forget_tls_keys() {
+    keyctl clear %:.nvme
+}
+
+# moves_data DISK: what is written comes back, past the page cache.
+moves_data() {
+    dd if=/dev/urandom of=/tmp/data bs=1M count=4 2>/dev/null
+    dd if=/tmp/data of="$1" bs=256k oflag=direct 2>/dev/null
+    dd if="$1" of=/tmp/back bs=64k count=64 iflag=direct 2>/dev/null
+    cmp /tmp/data /tmp/back
+    dd if=/tmp/data of="$1" bs=4k count=200 seek=2000 oflag=direct 2>/dev/null
+    dd if="$1" of=/tmp/back bs=4k count=200 skip=2000 iflag=direct 2>/dev/null
+    dd if=/tmp/data of=/tmp/begin bs=4k count=200 2>/dev/null
+    cmp /tmp/begin /tmp/back
+}
+
+# wrote_more_than COUNT: whether the ledger that under_load started has that many generations.
+wrote_more_than() {
+    [ "$(wc -l </tmp/acknowledged)" -gt "$1" ]
+}
+
+# under_load COMMAND…: runs the command while the ledger writes to $disk with $durability; nothing acknowledged may be
+# lost.
+under_load() {
+    seed=$((seed + 1))
+    dd if=/dev/zero of="$disk" bs=1M count=2 oflag=direct 2>/dev/null
+    : >/tmp/acknowledged
+    ledger write --device "$disk" --seed $seed --blocks 512 --seconds 100 --durability "$durability" \
+        >/tmp/acknowledged &
+    writer=$!
+    trap 'kill $writer 2>/dev/null || true' EXIT # no writer outlives a failed check
+    eventually 20 wrote_more_than 0
+    sleep 1
+    before=$(wc -l </tmp/acknowledged)
+    "$@"
+    during=$(wc -l </tmp/acknowledged)
+    eventually 30 wrote_more_than "$during"
+    kill $writer
+    wait $writer || true
+    after=$(wc -l </tmp/acknowledged)
+    echo "generations: $before before, $during during, $after after"
+    echo 3 >/proc/sys/vm/drop_caches
+    ledger check --device "$disk" --seed $seed --blocks 512 --acknowledged "$after"
+}
+
+# derived_tls_key FILE HOST SUBSYSTEM: gives the kernel a key that the host has derived by the standard.
+derived_tls_key() {
+    host client key derive "{folder}/$1" --host "$2" --subsystem "$3" --reveal --output json >/tmp/derived
+    cat /tmp/derived
+    tls_identity=$(sed -n 's/.*"identity": *"\([^"]*\)".*/\1/p' /tmp/derived)
+    sed -n 's/.*"psk": *"\([^"]*\)".*/\1/p' /tmp/derived | xxd -r -p | keyctl padd psk "$tls_identity" %:.nvme
+}
+
+NVMET=/sys/kernel/config/nvmet
+
+# set_up_nvmet_disk SUBSYSTEM: the kernel's target with one namespace of 64 MiB, /dev/nullb0, which keeps what is written.
+set_up_nvmet_disk() {
+    modprobe configfs
+    mount -t configfs config /sys/kernel/config
+    modprobe null_blk nr_devices=0
+    modprobe nvmet
+    modprobe nvmet_tcp
+    nvmet_disk=/sys/kernel/config/nullb/nullb0
+    mkdir $nvmet_disk
+    echo 64 >$nvmet_disk/size
+    echo 1 >$nvmet_disk/memory_backed
+    echo 1 >$nvmet_disk/discard
+    echo 1 >$nvmet_disk/power
+    mkdir "$NVMET/subsystems/$1"
+    nvmet_space=$NVMET/subsystems/$1/namespaces/1
+    mkdir "$nvmet_space"
+    echo /dev/nullb0 >"$nvmet_space/device_path"
+    echo 1 >"$nvmet_space/enable"
+}
+
+# nvmet_port NUMBER PORT SUBSYSTEM [SECURITY REQUIREMENT]: a port of the kernel's target.
+nvmet_port() {
+    nvmet_port=$NVMET/ports/$1
+    mkdir "$nvmet_port"
+    echo tcp >"$nvmet_port/addr_trtype"
+    echo ipv4 >"$nvmet_port/addr_adrfam"
+    echo 0.0.0.0 >"$nvmet_port/addr_traddr"
+    echo "$2" >"$nvmet_port/addr_trsvcid"
+    if [ -n "${4:-}" ]; then
+        echo "$4" >"$nvmet_port/addr_tsas"
+        echo "$5" >"$nvmet_port/addr_treq"
+    fi
+    ln -s "$NVMET/subsystems/$3" "$nvmet_port/subsystems/$3"
+}

@@ -26,8 +26,25 @@ pub struct Header {
     pub api: bool,
     /// Whether the servers run in the guest, and none on the host.
     pub serves_itself: bool,
+    /// Whether the guest is Debian 13's.
+    pub is_secure: bool,
+    /// Ports of the guest that the host reaches.
+    pub forwards: usize,
+    /// Files with secrets: their names and texts.
+    pub secrets: Vec<(String, String)>,
     /// When the job has hung.
     pub limit: Duration,
+}
+
+/// What a guest has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GuestKind {
+    /// The initiators of Debian 12, for iSCSI and NVMe.
+    Initiator,
+    /// The servers of its initiators, too.
+    Servers,
+    /// Debian 13's NVMe host and target.
+    Secure,
 }
 
 /// One volume in a file.
@@ -52,11 +69,20 @@ impl Header {
         match self {
             Self {
                 serves_itself: true,
+                is_secure: false,
                 ..
             } => Some("imports"),
-            _ if self.nvme > 0 => Some("NVMe"),
+            _ if self.nvme > 0 || self.is_secure => Some("NVMe"),
             _ if self.api => Some("such API"),
             _ => None,
+        }
+    }
+
+    pub fn guest(&self) -> GuestKind {
+        match (self.is_secure, self.serves_itself) {
+            (true, _) => GuestKind::Secure,
+            (false, true) => GuestKind::Servers,
+            (false, false) => GuestKind::Initiator,
         }
     }
 
@@ -70,6 +96,9 @@ impl Header {
             config: None,
             api: false,
             serves_itself: false,
+            is_secure: false,
+            forwards: 0,
+            secrets: Vec::new(),
             limit: LIMIT,
         };
         for line in text.lines().take_while(|line| line.starts_with('#')) {
@@ -85,6 +114,12 @@ impl Header {
                 "config" => header.config = Some(value.to_owned()),
                 "api" => header.api = value == "yes",
                 "servers" => header.serves_itself = value == "guest",
+                "guest" => header.is_secure = value == "secure",
+                "forwards" => header.forwards = value.parse()?,
+                "secret" => {
+                    let (name, text) = value.split_once(' ').context("a secret without a text")?;
+                    header.secrets.push((name.to_owned(), text.to_owned()));
+                }
                 "limit" => header.limit = Duration::from_secs(value.parse()?),
                 _ if key.contains(' ') => {} // an ordinary sentence with a colon
                 _ => bail!("unknown key {key:?}"),
@@ -118,6 +153,15 @@ mod tests {
         assert_eq!(header.volumes[1].options, ["block-size=4096"]);
         assert_eq!((header.portals, header.nvme), (2, 1));
         assert_eq!((header.processors, header.limit.as_secs()), (2, 90));
+    }
+
+    #[test]
+    fn secrets_may_hold_colons() {
+        let text = "# guest: secure\n# forwards: 2\n# secret: a.psk NVMeTLSkey-1:01:VRL=:\n";
+        let header = Header::parse(text).unwrap();
+        assert_eq!((header.guest(), header.forwards), (GuestKind::Secure, 2));
+        let secret = ("a.psk".to_owned(), "NVMeTLSkey-1:01:VRL=:".to_owned());
+        assert_eq!(header.secrets, [secret]);
     }
 
     #[test]

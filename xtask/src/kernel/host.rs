@@ -11,7 +11,9 @@ use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, TARGET, free_port};
 use longshore_tests::tgt::{Tgt, TgtVolume};
 
+use super::files::{image, sha256, write_noise, write_secret};
 use super::header::Header;
+use super::places::{Places, in_guest};
 use super::script::{parse_size, read_script};
 use crate::command::run_checked;
 use crate::servers::Kind;
@@ -20,9 +22,6 @@ use crate::workspace;
 
 /// The subsystem that volumes given on the command line appear in.
 const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
-
-/// The host as QEMU's network shows it to the guest.
-const HOST: &str = "10.0.2.2";
 
 /// How long the server may take to stop by itself.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -43,6 +42,12 @@ pub struct Host {
     /// Logs of servers that have ended.
     earlier_logs: String,
     control: Option<Control>,
+    /// Ports of the guest, and of this machine's loopback.
+    forwards: Vec<u16>,
+    /// For arguments of clients.
+    places: Places,
+    /// The server's configuration file, where it has one.
+    config: Option<PathBuf>,
 }
 
 /// How verbs of the control plane reach the server of a job.
@@ -75,9 +80,7 @@ impl Control {
         command
             .args(words.iter().map(|word| word.replace("{folder}", &folder)))
             .args(["--server", &self.socket()]);
-        let output = run_checked(&mut command, VERB_LIMIT)?;
-        let lines: Vec<&str> = output.lines().map(str::trim).collect();
-        Ok(lines.join("; "))
+        run_checked(&mut command, VERB_LIMIT).map(|output| in_one_line(&output))
     }
 
     /// Two clients, each of which runs the verbs between slashes in turn, so many times.
@@ -102,8 +105,11 @@ impl Control {
 impl Host {
     /// Starts the server of a job with fresh files.
     pub fn start(kind: Kind, header: &Header, folder: &Path) -> Result<Self> {
+        for (name, text) in &header.secrets {
+            write_secret(&folder.join(name), text)?;
+        }
         if header.serves_itself {
-            return Ok(Self::idle(folder));
+            return Ok(Self::idle(header, folder));
         }
         for volume in &header.volumes {
             let file = std::fs::File::create(image(folder, &volume.name))?;
@@ -116,7 +122,10 @@ impl Host {
     }
 
     /// For a guest that needs no server here.
-    fn idle(folder: &Path) -> Self {
+    fn idle(header: &Header, folder: &Path) -> Self {
+        let forwards: Vec<u16> = (0..header.forwards).map(|_| free_port().port()).collect();
+        let mut places = Places::new(folder);
+        places.add_forwards(&forwards);
         Self {
             folder: folder.to_owned(),
             builder: None,
@@ -126,6 +135,9 @@ impl Host {
             nvme_relays: Vec::new(),
             earlier_logs: String::new(),
             control: None,
+            forwards,
+            places,
+            config: None,
         }
     }
 
@@ -146,12 +158,12 @@ impl Host {
                 builder = builder.argument(option).argument(&path);
             }
         }
-        if let Some(config) = &header.config {
-            let places = [
-                ("portal", "advertise", &portals[..], &relays[..]),
-                ("nvme", "advertise-nvme", &nvme[..], &nvme_relays[..]),
-            ];
-            let path = fill_in(config, folder, &places)?;
+        let mut places = Places::new(folder);
+        places.add_listeners("portal", "advertise", &portals, &relays);
+        places.add_listeners("nvme", "advertise-nvme", &nvme, &nvme_relays);
+        let config = header.config.as_ref().map(|config| folder.join(config));
+        if let (Some(source), Some(path)) = (&header.config, &config) {
+            configure(source, &places, path)?;
             builder = builder
                 .argument("--config")
                 .argument(&path.display().to_string());
@@ -180,14 +192,14 @@ impl Host {
         }
         let server = builder.clone().start()?;
         Ok(Self {
-            folder: folder.to_owned(),
             builder: Some(builder),
             server: Some(server),
-            _tgt: None,
             relays,
             nvme_relays,
-            earlier_logs: String::new(),
             control,
+            places,
+            config,
+            ..Self::idle(header, folder)
         })
     }
 
@@ -210,18 +222,18 @@ impl Host {
             .map(|i| Relay::start(tgt.portal(i)))
             .collect::<Result<Vec<_>>>()?;
         Ok(Self {
-            folder: folder.to_owned(),
-            builder: None,
-            server: None,
             _tgt: Some(tgt),
             relays,
-            nvme_relays: Vec::new(),
-            earlier_logs: String::new(),
-            control: None,
+            ..Self::idle(header, folder)
         })
     }
 
-    /// Variables of the job: `TARGET`, `PORTAL0`, …, `SUBSYSTEM`, `NVME0`, … and `WATCHDOG` in
+    /// Ports of the guest that clients here reach by the same ports of loopback.
+    pub fn forwards(&self) -> &[u16] {
+        &self.forwards
+    }
+
+    /// Variables of the job: `TARGET`, `PORTAL0`, …, `SUBSYSTEM`, `NVME0`, …, `FORWARD0`, … (ports) and `WATCHDOG` in
     /// seconds.
     pub fn settings(&self, limit: Duration) -> Vec<(String, String)> {
         let mut settings = vec![
@@ -233,6 +245,9 @@ impl Host {
             for (index, relay) in relays.iter().enumerate() {
                 settings.push((format!("{name}{index}"), in_guest(relay)));
             }
+        }
+        for (index, port) in self.forwards.iter().enumerate() {
+            settings.push((format!("FORWARD{index}"), port.to_string()));
         }
         settings
     }
@@ -252,6 +267,13 @@ impl Host {
     /// | `sleep-server SECONDS` | SIGSTOP, then SIGCONT | |
     /// | `at-once N VERB… / VERB…` | two clients at once, each runs both verbs in turn, N times | |
     /// | `longshore WORDS…` | this verb for the server (`# api: yes`); `{folder}` is one for files of volumes | what it prints |
+    /// | `edit FROM TO` | changes a text in the server's configuration file; `reload-server` makes it count | |
+    /// | `secret NAME TEXT` | writes `{folder}/NAME`, mode 0600 | |
+    /// | `noise NAME SIZE` | writes `{folder}/NAME` | |
+    /// | `sha256 NAME` | | of `{folder}/NAME` |
+    /// | `watch N TEXT` | relay N looks for the text from now on | |
+    /// | `seen N` | | bytes that have passed it since, and copies of the text |
+    /// | `client WORDS…` | runs `longshore WORDS…`; `{folder}` and `{forward0}` are filled in | what it prints |
     pub fn perform(&mut self, request: &str) -> Result<String> {
         let words: Vec<&str> = request.split_whitespace().collect();
         match words[..] {
@@ -301,6 +323,23 @@ impl Host {
                     .count();
                 return Ok(lines.to_string());
             }
+            ["edit", from, to] => {
+                let path = self.config.as_ref().context("the job has no such file")?;
+                edit(path, from, to)?;
+            }
+            ["secret", name, text] => write_secret(&self.folder.join(name), text)?,
+            ["noise", name, size] => write_noise(&self.folder.join(name), parse_size(size)?)?,
+            ["sha256", name] => return sha256(&self.folder.join(name)),
+            ["watch", relay, text] => self.relay(relay)?.watch(text),
+            ["seen", relay] => {
+                let (bytes, copies) = self.relay(relay)?.seen();
+                return Ok(format!("{bytes} {copies}"));
+            }
+            ["client", ref words @ ..] => {
+                let mut command = Command::new(workspace::server_program()?);
+                command.args(words.iter().map(|word| self.places.fill_in(word)));
+                return run_checked(&mut command, VERB_LIMIT).map(|output| in_one_line(&output));
+            }
             ["longshore", ref words @ ..] => {
                 let control = self.control.as_ref().context("the job has no API")?;
                 return control.run(words);
@@ -339,10 +378,6 @@ impl Host {
     }
 }
 
-fn image(folder: &Path, volume: &str) -> PathBuf {
-    folder.join(format!("{volume}.img"))
-}
-
 /// Free ports of the host, and a relay in front of each.
 fn listeners(count: usize) -> Result<(Vec<SocketAddr>, Vec<Relay>)> {
     let listeners: Vec<SocketAddr> = (0..count).map(|_| free_port()).collect();
@@ -350,28 +385,23 @@ fn listeners(count: usize) -> Result<(Vec<SocketAddr>, Vec<Relay>)> {
     Ok((listeners, relays?))
 }
 
-/// A relay's address as the guest sees it.
-fn in_guest(relay: &Relay) -> String {
-    format!("{HOST}:{}", relay.address().port())
+fn edit(path: &Path, from: &str, to: &str) -> Result<()> {
+    let text = read_script(path)?;
+    if !text.contains(from) {
+        bail!("{from} is not in {}", path.display());
+    }
+    std::fs::write(path, text.replace(from, to))?;
+    Ok(())
 }
 
-/// Names in a configuration file for the addresses of listeners, and for those of the relays in
-/// front of them.
-type Places<'a> = (&'a str, &'a str, &'a [SocketAddr], &'a [Relay]);
+/// Writes a configuration file of the jobs, filled in, to `path`.
+fn configure(source: &str, places: &Places, path: &Path) -> Result<()> {
+    let source = workspace::root().join("tests/kernel/jobs").join(source);
+    let text = places.fill_in(&read_script(&source)?);
+    std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
 
-/// Copies a configuration file with `{folder}`, `{portal0}`, `{advertise0}`, `{nvme0}` and
-/// `{advertise-nvme0}` filled in.
-fn fill_in(config: &str, folder: &Path, places: &[Places<'_>]) -> Result<PathBuf> {
-    let source = workspace::root().join("tests/kernel/jobs").join(config);
-    let mut text = read_script(&source)?;
-    text = text.replace("{folder}", &folder.display().to_string());
-    for (portal_name, advertise_name, portals, relays) in places {
-        for (index, (portal, relay)) in portals.iter().zip(*relays).enumerate() {
-            text = text.replace(&format!("{{{portal_name}{index}}}"), &portal.to_string());
-            text = text.replace(&format!("{{{advertise_name}{index}}}"), &in_guest(relay));
-        }
-    }
-    let path = folder.join(config);
-    std::fs::write(&path, text)?;
-    Ok(path)
+fn in_one_line(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).collect();
+    lines.join("; ")
 }

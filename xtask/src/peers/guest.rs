@@ -15,6 +15,7 @@ use crate::kernel::last_lines;
 use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
 use crate::vm::kernel::Kernel;
+use crate::vm::system::System;
 use crate::workspace;
 
 /// MiB. Volumes of the guest are in its memory, and take what is written to them.
@@ -44,7 +45,7 @@ impl TargetGuest {
     pub fn start(limit: Duration) -> Result<Self> {
         let begin = Instant::now();
         let kernel = Kernel::prepare()?;
-        let base = image::base(&kernel, &[&image::TARGET], &[])?;
+        let base = image::base(&kernel, System::Host, &[&image::TARGET], &[])?;
         let lio: [SocketAddr; 4] = std::array::from_fn(|_| free_port());
         let nvmet: [SocketAddr; 2] = std::array::from_fn(|_| free_port());
         let watchdog = limit + START_LIMIT;

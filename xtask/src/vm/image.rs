@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::modules;
-use crate::command::{find_program, run_checked};
+use super::system::System;
 use crate::workspace;
 
 /// What a guest is made of beside its `init`.
@@ -64,6 +62,24 @@ pub const SERVERS: Contents = Contents {
     programs: &["tgtd", "tgtadm"],
 };
 
+/// Guests that are NVMe hosts or targets with TLS and authentication.
+pub const SECURE: Contents = Contents {
+    modules: &[
+        "configfs",
+        "nvme_tcp",
+        "nvmet",
+        "nvmet_tcp",
+        "null_blk",
+        // What TLS encrypts with; the guest's modprobe knows no aliases by which the kernel asks for them.
+        "tls",
+        "gcm",
+        "ccm",
+        "ghash_generic",
+        "aesni_intel",
+    ],
+    programs: &["busybox", "keyctl", "nvme", "tlshd"],
+};
+
 /// Guests that are targets: LIO for iSCSI, nvmet for NVMe/TCP.
 pub const TARGET: Contents = Contents {
     modules: &[
@@ -111,7 +127,12 @@ const FOLDERS: &[&str] = &[
 
 /// Puts together the part of the image that all jobs share. `programs` are further programs by
 /// path, which land in `/usr/bin`.
-pub fn base(kernel: &Kernel, contents: &[&Contents], programs: &[PathBuf]) -> Result<Vec<u8>> {
+pub fn base(
+    kernel: &Kernel,
+    system: System<'_>,
+    contents: &[&Contents],
+    programs: &[PathBuf],
+) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in FOLDERS {
         archive.folder(folder);
@@ -122,15 +143,17 @@ pub fn base(kernel: &Kernel, contents: &[&Contents], programs: &[PathBuf]) -> Re
     archive.link("lib64", "usr/lib64");
     let mut added = BTreeSet::new();
     for name in contents.iter().flat_map(|it| it.programs) {
-        let path = find_program(name).with_context(|| format!("{name} is not installed"))?;
-        add_program(&mut archive, &path, &in_usr(&path)?, &mut added)?;
+        let path = system.program(name)?;
+        let place = system.place(&path)?;
+        add_program(&mut archive, system, &path, &place, &mut added)?;
     }
     for path in programs {
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
             .context("a program's name")?;
-        add_program(&mut archive, path, &format!("usr/bin/{name}"), &mut added)?;
+        let place = format!("usr/bin/{name}");
+        add_program(&mut archive, system, path, &place, &mut added)?;
     }
     let modules = contents.iter().flat_map(|it| it.modules);
     let modules: Vec<&str> = EVERY_GUEST.iter().chain(modules).copied().collect();
@@ -171,13 +194,14 @@ pub fn job(script: &Path, settings: &[(String, String)]) -> Result<Vec<u8>> {
 
 fn add_program(
     archive: &mut Archive,
+    system: System<'_>,
     path: &Path,
     place: &str,
     added: &mut BTreeSet<String>,
 ) -> Result<()> {
     archive.program(place, &read(path)?);
-    for library in libraries(path)? {
-        let place = in_usr(&library)?;
+    for library in system.libraries(path)? {
+        let place = system.place(&library)?;
         if added.insert(place.clone()) {
             add_folders(archive, &place, added);
             archive.program(&place, &read(&library)?);
@@ -195,37 +219,6 @@ fn add_folders(archive: &mut Archive, place: &str, added: &mut BTreeSet<String>)
             archive.folder(folder);
         }
     }
-}
-
-/// Shared libraries a program is loaded with, the loader among them; none for a static one.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    // ldd fails for a static program; there is nothing to add then.
-    let Ok(output) = run_checked(Command::new("ldd").arg(program), Duration::from_secs(10)) else {
-        return Ok(Vec::new());
-    };
-    let paths = output.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        words
-            .iter()
-            .find(|word| word.starts_with('/'))
-            .map(PathBuf::from)
-    });
-    Ok(paths.collect())
-}
-
-/// Where a file of the host lies in the guest. Both have `/bin`, `/lib` and so on as links into
-/// `/usr`, so the folder is resolved; the name is kept, since libraries are found by it.
-fn in_usr(path: &Path) -> Result<String> {
-    let folder = path.parent().context("a file lies in a folder")?;
-    let folder = fs::canonicalize(folder)?;
-    let name = path.file_name().context("a file has a name")?;
-    let place = folder.join(name);
-    let place = place
-        .to_str()
-        .context("a path in UTF-8")?
-        .trim_start_matches('/')
-        .to_owned();
-    Ok(place)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::apt::{self, Repository};
 use crate::command::run_checked;
-use crate::{apt, workspace};
+use crate::workspace;
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
-const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
+
+const UNPACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A kernel ready to boot.
 #[derive(Debug, Clone)]
@@ -23,91 +25,79 @@ pub struct Kernel {
     pub modules: PathBuf,
     /// As `uname -r` says it.
     pub version: String,
+    /// QEMU's `-cpu` for it.
+    pub processor: &'static str,
 }
 
 impl Kernel {
-    /// The kernel unpacked by an earlier call, or a freshly fetched one.
+    /// The kernel unpacked by an earlier call, or a freshly fetched one: that of this machine's Debian.
     pub fn prepare() -> Result<Self> {
         let folder = workspace::work_folder("vm/kernel")?;
         // Of suites that run side by side, one fetches it. The lock goes with the file.
         let lock = fs::File::create(folder.join("lock"))?;
         lock.lock().context("lock the folder of the kernel")?;
-        if let Some(kernel) = Self::find(&folder)? {
+        if let Some(kernel) = Self::find(&folder, "max")? {
             return Ok(kernel);
         }
-        download_and_unpack(&folder)?;
-        Self::find(&folder)?.context("the unpacked package holds no kernel")
+        let repository = Repository::of_this_system();
+        repository.update()?;
+        download_and_unpack(&repository, &folder)?;
+        Self::find(&folder, "max")?.context("the unpacked package holds no kernel")
     }
 
-    fn find(folder: &Path) -> Result<Option<Self>> {
+    /// What [`download_and_unpack`] has left in a folder.
+    pub fn find(folder: &Path, processor: &'static str) -> Result<Option<Self>> {
         // The marker is written last, so that a broken-off run is not taken for a whole one.
         let Ok(version) = fs::read_to_string(folder.join("complete")) else {
             return Ok(None);
         };
         let version = version.trim().to_owned();
+        // Debian 13 has `/lib` as a link, and packages name the folder behind it.
+        let modules = ["lib/modules", "usr/lib/modules"]
+            .map(|modules| folder.join(modules).join(&version))
+            .into_iter()
+            .find(|modules| modules.is_dir())
+            .context("the unpacked package holds no modules")?;
         Ok(Some(Self {
             vmlinux: folder.join("vmlinux"),
-            modules: folder.join("lib/modules").join(&version),
+            modules,
             version,
+            processor,
         }))
     }
 }
 
-fn download_and_unpack(folder: &Path) -> Result<()> {
-    apt::update_index()?;
+/// Fetches the kernel of a repository whose lists are up to date.
+pub fn download_and_unpack(repository: &Repository, folder: &Path) -> Result<()> {
     // The first package only names the one with the kernel of the day.
-    let depends = run_checked(
-        Command::new("apt-cache").args(["depends", PACKAGE]),
-        DOWNLOAD_LIMIT,
-    )?;
-    let real = depends
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))
-        .map(|rest| format!("linux-image-{}", rest.trim()))
-        .with_context(|| format!("{PACKAGE} depends on no kernel:\n{depends}"))?;
+    let real = repository
+        .dependencies(PACKAGE)?
+        .into_iter()
+        .find(|name| name.starts_with("linux-image-"))
+        .with_context(|| format!("{PACKAGE} depends on no kernel"))?;
     println!("fetching {real}");
-    run_checked(
-        apt::apt_get()
-            .args(["download", "-qq", &real])
-            .current_dir(folder),
-        DOWNLOAD_LIMIT,
-    )?;
-    let package = find_file(folder, |name| {
-        name.starts_with(&real) && name.ends_with(".deb")
-    })?;
-    run_checked(
-        Command::new("dpkg").arg("-x").args([&package, folder]),
-        DOWNLOAD_LIMIT,
-    )?;
+    let package = repository.download(&real, folder)?;
+    apt::unpack(&package, folder)?;
     fs::remove_file(&package)?;
-    let vmlinuz = find_file(&folder.join("boot"), |name| name.starts_with("vmlinuz-"))?;
+    let vmlinuz = apt::find_file(&folder.join("boot"), |name| name.starts_with("vmlinuz-"))?;
     let version = vmlinuz
         .file_name()
         .and_then(|name| name.to_str()?.strip_prefix("vmlinuz-"))
         .context("a kernel without a version")?
         .to_owned();
     let image = fs::read(&vmlinuz)?;
-    fs::write(folder.join("vmlinux"), extract_vmlinux(&image)?)?;
+    let vmlinux = extract_vmlinux(&image, &folder.join("vmlinux.packed"))?;
+    fs::write(folder.join("vmlinux"), vmlinux)?;
     fs::write(folder.join("complete"), version)?;
     Ok(())
-}
-
-fn find_file(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
-    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
-        let entry = entry?;
-        if entry.file_name().to_str().is_some_and(&fits) {
-            return Ok(entry.path());
-        }
-    }
-    bail!("no such file in {}", folder.display())
 }
 
 /// Takes the compressed kernel out of a bzImage and unpacks it.
 ///
 /// The real-mode header (Linux `Documentation/x86/boot.rst`) says where it lies: setup sectors at
 /// 0x1f1, offset in the protected-mode part at 0x248, length at 0x24c. The payload is in LZ4's
-/// legacy frame, followed by its unpacked length.
-fn extract_vmlinux(image: &[u8]) -> Result<Vec<u8>> {
+/// legacy frame (Debian 12) or in a frame of Zstandard (13), followed by its unpacked length.
+fn extract_vmlinux(image: &[u8], scratch: &Path) -> Result<Vec<u8>> {
     let setup_sectors = usize::from(*image.get(0x1f1).context("too short for a kernel")?);
     let start = (setup_sectors + 1) * 512 + word(image, 0x248)?;
     let length = word(image, 0x24c)?;
@@ -117,13 +107,31 @@ fn extract_vmlinux(image: &[u8]) -> Result<Vec<u8>> {
     let (frame, unpacked_length) = payload
         .split_at_checked(length - 4)
         .context("the payload is empty")?;
-    let vmlinux = unpack_lz4_legacy(frame)?;
+    let vmlinux = match frame.starts_with(&ZSTD_MAGIC) {
+        true => unpack_zstd(frame, scratch)?,
+        false => unpack_lz4_legacy(frame)?,
+    };
     if vmlinux.len() != word(unpacked_length, 0)? {
         bail!(
             "unpacked {} bytes, which is not what the kernel says",
             vmlinux.len()
         );
     }
+    Ok(vmlinux)
+}
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// By the program `zstd`. The kernel's frames look back farther than it allows by default.
+fn unpack_zstd(frame: &[u8], scratch: &Path) -> Result<Vec<u8>> {
+    fs::write(scratch, frame)?;
+    let unpacked = scratch.with_extension("unpacked");
+    let mut command = Command::new("zstd");
+    command.args(["-d", "-q", "-f", "--long=31", "-o"]);
+    run_checked(command.args([&unpacked, scratch]), UNPACK_LIMIT)?;
+    let vmlinux = fs::read(&unpacked)?;
+    fs::remove_file(&unpacked)?;
+    fs::remove_file(scratch)?;
     Ok(vmlinux)
 }
 

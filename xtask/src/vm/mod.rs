@@ -12,3 +12,5 @@ pub mod image;
 pub mod kernel;
 pub mod modules;
 pub mod relay;
+pub mod system;
+pub mod trixie;

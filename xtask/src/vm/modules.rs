@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -25,7 +25,7 @@ pub fn add(archive: &mut Archive, kernel: &Kernel, names: &[&str], scratch: &Pat
     // Suites that run side by side make their images in the same folder.
     let scratch = scratch.join(format!("module-{}.ko", std::process::id()));
     for (name, needs) in &chosen {
-        let stripped = strip(&catalogue.files[name], &scratch)?;
+        let stripped = strip(&load(&catalogue.files[name])?, &scratch)?;
         archive.file(&format!("{base}/{name}.ko"), &stripped);
         dependencies += &format!("{name}.ko:");
         for need in needs {
@@ -66,7 +66,7 @@ impl Catalogue {
             let Some(file) = self.files.get(&name) else {
                 bail!("no kernel module {name}")
             };
-            let needs = depends(&fs::read(file)?);
+            let needs = depends(&load(file)?);
             open.extend(needs.iter().cloned());
             chosen.insert(name, needs);
         }
@@ -100,16 +100,42 @@ fn collect(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "ko") {
+        } else if [".ko", PACKED].iter().any(|end| name_ends(&path, end)) {
             files.insert(module_name(&path), path);
         }
     }
     Ok(())
 }
 
+fn name_ends(path: &Path, end: &str) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().ends_with(end))
+}
+
 fn module_name(path: &Path) -> String {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let (stem, _) = name.split_once('.').unwrap_or((&name, ""));
     stem.replace('-', "_")
+}
+
+/// The end of the names of modules that are packed, as those of Debian 13.
+const PACKED: &str = ".ko.xz";
+
+/// A module as the kernel loads it.
+fn load(path: &Path) -> Result<Vec<u8>> {
+    if !name_ends(path, PACKED) {
+        return fs::read(path).with_context(|| format!("read {}", path.display()));
+    }
+    let output = Command::new("xz")
+        .arg("-dc")
+        .arg(path)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start xz")?;
+    if !output.status.success() {
+        bail!("xz cannot unpack {}", path.display());
+    }
+    Ok(output.stdout)
 }
 
 /// The line `depends=a,b` of the module's `.modinfo`.
@@ -127,20 +153,25 @@ fn depends(module: &[u8]) -> Vec<String> {
         .collect()
 }
 
-fn strip(module: &Path, into: &Path) -> Result<Vec<u8>> {
+fn strip(module: &[u8], scratch: &Path) -> Result<Vec<u8>> {
+    fs::write(scratch, module)?;
     run_checked(
-        Command::new("strip")
-            .arg("--strip-debug")
-            .arg("-o")
-            .args([into, module]),
+        Command::new("strip").arg("--strip-debug").arg(scratch),
         Duration::from_secs(10),
     )?;
-    Ok(fs::read(into)?)
+    Ok(fs::read(scratch)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_do_not_tell_how_a_module_is_packed() {
+        for path in ["/a/nvme-tcp.ko", "/a/nvme-tcp.ko.xz"] {
+            assert_eq!(module_name(Path::new(path)), "nvme_tcp");
+        }
+    }
 
     #[test]
     fn dependencies_are_read_from_the_module() {

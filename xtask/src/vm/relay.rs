@@ -1,4 +1,4 @@
-//! A relay between guest and server whose connections can be cut or silenced, as a cable can.
+//! A relay between guest and server whose connections can be cut, silenced or tapped, as a cable can.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,6 +24,15 @@ pub struct Relay {
 struct Shared {
     state: AtomicU8,
     streams: Mutex<Vec<TcpStream>>,
+    tap: Mutex<Tap>,
+}
+
+/// What passes, in both directions of all connections.
+#[derive(Debug, Default)]
+struct Tap {
+    text: Vec<u8>,
+    bytes: u64,
+    copies: u64,
 }
 
 impl Relay {
@@ -34,6 +43,7 @@ impl Relay {
         let shared = Arc::new(Shared {
             state: AtomicU8::new(FORWARDING),
             streams: Mutex::new(Vec::new()),
+            tap: Mutex::new(Tap::default()),
         });
         let accepting = Arc::clone(&shared);
         // The thread lives as long as the process, which is one run of a suite.
@@ -63,6 +73,20 @@ impl Relay {
         self.shared.state.store(SILENT, Ordering::SeqCst);
     }
 
+    /// From now on looks for a text in what passes.
+    pub fn watch(&self, text: &str) {
+        *self.shared.tap.lock().expect("no panics") = Tap {
+            text: text.as_bytes().to_owned(),
+            ..Tap::default()
+        };
+    }
+
+    /// How many bytes have passed since [`Self::watch`], and how many copies of the text.
+    pub fn seen(&self) -> (u64, u64) {
+        let tap = self.shared.tap.lock().expect("no panics");
+        (tap.bytes, tap.copies)
+    }
+
     pub fn restore(&self) {
         self.shared.state.store(FORWARDING, Ordering::SeqCst);
     }
@@ -88,16 +112,59 @@ impl Shared {
 
     fn forward(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut buffer = vec![0; 65_536];
+        let mut earlier = Vec::new();
         // Whatever ends one direction ends both.
         while let Ok(n @ 1..) = from.read(&mut buffer) {
             while self.state.load(Ordering::SeqCst) == SILENT {
                 std::thread::sleep(Duration::from_millis(20));
             }
+            self.tap
+                .lock()
+                .expect("no panics")
+                .take(&mut earlier, &buffer[..n]);
             if to.write_all(&buffer[..n]).is_err() {
                 break;
             }
         }
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
+    }
+}
+
+impl Tap {
+    /// Counts the next bytes of one direction. `earlier` is what of the bytes before may be the text's beginning.
+    fn take(&mut self, earlier: &mut Vec<u8>, bytes: &[u8]) {
+        self.bytes += u64::try_from(bytes.len()).expect("a buffer's length");
+        let length = self.text.len();
+        if length == 0 {
+            return;
+        }
+        earlier.extend(bytes);
+        let found = earlier
+            .windows(length)
+            .filter(|window| *window == self.text);
+        self.copies += u64::try_from(found.count()).expect("below the bytes");
+        let whole = earlier.len().saturating_sub(length - 1);
+        earlier.drain(..whole);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_across_pieces_and_once_each() {
+        let mut tap = Tap {
+            text: b"abc".to_vec(),
+            ..Tap::default()
+        };
+        let mut one_way = Vec::new();
+        let mut other_way = Vec::new();
+        for piece in ["xxa", "b", "cabcab", "abc"] {
+            tap.take(&mut one_way, piece.as_bytes());
+            tap.take(&mut other_way, b"c");
+        }
+        assert_eq!((tap.bytes, tap.copies), (17, 3));
     }
 }
