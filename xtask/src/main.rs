@@ -31,6 +31,7 @@ mod rotation;
 mod served;
 mod servers;
 mod setup;
+mod siege;
 mod sim;
 mod small_figures;
 #[cfg(test)]
@@ -74,6 +75,8 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   package       packages of a release, each tried in an empty root [--no-trials]; with a static program that
                 is built in a third of the time: --quick; fails if that is too large: --check-size
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
+  siege         faults on purpose, with hosts that check every block [--minutes N] [--seed N] [--report FILE]
+                [--only FAULT,FAULT…]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
                 user and kernel time of both protocols alone: --parts)
@@ -141,6 +144,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("api-client") => api_client::run(arguments),
         Some("package") => package::run(arguments),
         Some("sim") => sim::run(arguments),
+        Some("siege") => siege::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("instructions") => bench::gate::run(arguments),
