@@ -18,6 +18,7 @@ mod family;
 mod figures;
 mod fuzz;
 mod kernel;
+mod linked;
 mod outcome;
 mod package;
 mod peers;
