@@ -78,7 +78,8 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   siege         faults on purpose, with hosts that check every block [--minutes N] [--seed N] [--report FILE]
                 [--only FAULT,FAULT…]
-  fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
+  fuzz          each fuzz target for a while [--only TARGET] [--seconds N]; --update: adds the inputs to the table of
+                docs/security/fuzzing.md
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
                 user and kernel time of both protocols alone: --parts)
                 [--quick] [--update] [--engine E] [--only POINT] [--rounds N] [--seconds S];
