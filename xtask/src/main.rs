@@ -59,7 +59,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
   crates        the libraries are packed as a registry wants them
-  dependencies  licences and sources of the packages used
+  dependencies  licences, sources and reviews of the packages used [--advisories FOLDER]
   tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
                 [--alone | --together] [--exhaustive]
   setup         install the Debian packages the suites need
