@@ -20,10 +20,10 @@ use super::plan::Fault;
 use super::sweep::{self, Swept};
 use super::tally::Deeds;
 
-/// Descriptors beyond those in use that a server has left.
+/// Descriptors beyond those in use that a server has left, fewer than this.
 const SPARE_DESCRIPTORS: u64 = 4;
 
-/// Address space beyond that in use that a server has left.
+/// Address space beyond that in use that a server has left, at most.
 const SPARE_BYTES: u64 = 16 << 20;
 
 /// What a fault can get at.
@@ -65,6 +65,7 @@ impl Disturbance<'_> {
             Fault::Descriptors => self.descriptors(random)?,
             Fault::Memory => self.memory(random)?,
             Fault::Clock => self.clock(random)?,
+            Fault::Storm => return self.storm(random),
         };
         let stored = Swept::default();
         Ok(Disturbed { deeds, stored })
@@ -203,7 +204,8 @@ impl Disturbance<'_> {
         let mut deeds = Deeds::default();
         while self.goes_on() {
             let Some(pid) = self.pid() else { continue };
-            let before = squeeze(pid, Resource::As, in_use(pid)? + SPARE_BYTES)?;
+            let spare = random.below(SPARE_BYTES);
+            let before = squeeze(pid, Resource::As, in_use(pid)? + spare)?;
             deeds.add("times without memory", 1);
             let until = AtomicBool::new(false);
             let hungry = Peers {
@@ -232,6 +234,64 @@ impl Disturbance<'_> {
             deeds.add("jumps of the clock", 1);
         }
         Ok(deeds)
+    }
+
+    /// Rude peers of all kinds, over a network that flips bits and stands still, at a server that is killed, restarted and
+    /// paused.
+    fn storm(&self, random: &mut Random) -> Result<Disturbed> {
+        let mut seeds = || Random::new(random.next());
+        let mut others = [seeds(), seeds(), seeds(), seeds(), seeds()];
+        let [garbage, mad, stalled, never, stalls] = &mut others;
+        let mut random = seeds();
+        std::thread::scope(|scope| {
+            let crowd = [
+                scope.spawn(|| self.peers.garbage(garbage)),
+                scope.spawn(|| self.peers.mad(mad)),
+                scope.spawn(|| self.peers.stalled_logins(stalled)),
+                scope.spawn(|| self.peers.never_move(never)),
+                scope.spawn(|| self.stalls(stalls)),
+                scope.spawn(|| self.flips()),
+            ];
+            let mut disturbed = Disturbed::default();
+            let mut result = Ok(());
+            while self.goes_on() && result.is_ok() {
+                result = self.blow(&mut random, &mut disturbed);
+            }
+            for peers in crowd {
+                disturbed
+                    .deeds
+                    .join(&peers.join().expect("peers do not panic"));
+            }
+            result.map(|()| disturbed)
+        })
+    }
+
+    /// One blow at the server in a storm.
+    fn blow(&self, random: &mut Random, disturbed: &mut Disturbed) -> Result<()> {
+        self.pause_between(random, 300, 2000);
+        let mut besieged = self.besieged();
+        match random.below(3) {
+            0 => {
+                besieged.kill()?;
+                disturbed
+                    .stored
+                    .join(sweep::stored(self.path, self.ledgers)?);
+                besieged.start()?;
+                disturbed.deeds.add("kills", 1);
+            }
+            1 => {
+                besieged.stop()?;
+                besieged.start()?;
+                disturbed.deeds.add("orderly restarts", 1);
+            }
+            _ => {
+                besieged.signal("STOP")?;
+                self.pause_between(random, 20, 800);
+                besieged.signal("CONT")?;
+                disturbed.deeds.add("pauses of the process", 1);
+            }
+        }
+        Ok(())
     }
 
     fn besieged(&self) -> MutexGuard<'_, Besieged> {

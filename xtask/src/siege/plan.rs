@@ -34,10 +34,12 @@ pub enum Fault {
     Descriptors,
     Memory,
     Clock,
+    /// Several of the others at a time.
+    Storm,
 }
 
 impl Fault {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Calm,
         Self::Garbage,
         Self::MadSessions,
@@ -55,6 +57,7 @@ impl Fault {
         Self::Descriptors,
         Self::Memory,
         Self::Clock,
+        Self::Storm,
     ];
 
     pub fn name(self) -> &'static str {
@@ -76,12 +79,13 @@ impl Fault {
             Self::Descriptors => "descriptors",
             Self::Memory => "memory",
             Self::Clock => "clock",
+            Self::Storm => "storm",
         }
     }
 
     /// Whether hosts come through relays.
     pub fn needs_network(self) -> bool {
-        matches!(self, Self::Flips | Self::Cuts | Self::Stalls)
+        matches!(self, Self::Flips | Self::Cuts | Self::Stalls | Self::Storm)
     }
 }
 
