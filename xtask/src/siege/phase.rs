@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use longshore_tests::random::Random;
 
 use super::besieged::{Besieged, Start};
@@ -24,6 +24,9 @@ use super::sweep;
 /// How often the server is looked after.
 const WATCH: Duration = Duration::from_millis(50);
 
+/// Within this time hosts have written what can be lost.
+const PLANT_LIMIT: Duration = Duration::from_secs(120);
+
 /// What a disk that is slow takes for each operation, and how fast it moves bytes.
 const SLOW_DISK: &str = "delay = \"25ms\"\nrate = \"40M\"";
 
@@ -33,6 +36,14 @@ pub struct Store {
     pub bytes: u64,
     /// One for each host.
     pub ledgers: Vec<Mutex<Ledger>>,
+}
+
+impl Store {
+    /// Whether the first host has written enough for something planted to show.
+    fn is_written(&self) -> bool {
+        let ledger = self.ledgers.first().map(|it| it.lock().expect("no panics"));
+        ledger.is_some_and(|it| it.acknowledged_blocks >= 64)
+    }
 }
 
 /// What all phases of a campaign share.
@@ -183,14 +194,17 @@ impl Campaign {
     fn watch(&self, length: Duration, plant: Option<Plant>, store: &Store) -> Result<()> {
         let begin = Instant::now();
         let mut plant = plant;
-        while begin.elapsed() < length {
+        while begin.elapsed() < length || plant.is_some() {
             std::thread::sleep(WATCH);
             self.besieged().watch()?;
-            if begin.elapsed() > length / 2
-                && let Some(plant) = plant.take()
-            {
+            // Where nothing was written there is nothing to lose.
+            let is_time = begin.elapsed() > length / 2 && store.is_written();
+            if let Some(plant) = plant.take_if(|_| is_time) {
                 let besieged = self.besieged();
                 plant.put(&besieged, &store.path, &store.ledgers)?;
+            }
+            if begin.elapsed() > length + PLANT_LIMIT {
+                bail!("no host has written anything within {PLANT_LIMIT:?}");
             }
         }
         Ok(())
