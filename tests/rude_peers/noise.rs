@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::pdu::{Pdu, opcode};
+use longshore_tests::noise::iscsi_pdu;
 use longshore_tests::random::Random;
 
 use crate::Scene;
@@ -29,7 +29,7 @@ fn random_pdus_within_a_session_harm_nobody() {
         };
         let mut peer = Initiator::log_in(scene.server.portal(0), &login).unwrap();
         for _ in 0..PDUS {
-            let pdu = random_pdu(&mut random, &mut peer);
+            let pdu = iscsi_pdu(&mut random, &mut peer);
             if peer.send(&pdu).is_err() {
                 break;
             }
@@ -52,38 +52,4 @@ impl Scene {
         let answer = answer.unwrap();
         assert_eq!(answer.response, 0, "{answer:?}");
     }
-}
-
-/// A PDU of a random opcode, with plausible numbers more often than not.
-fn random_pdu(random: &mut Random, peer: &mut Initiator) -> Pdu {
-    const OPCODES: [u8; 8] = [
-        opcode::NOP_OUT,
-        opcode::SCSI_COMMAND,
-        opcode::SCSI_COMMAND,
-        opcode::TASK_MANAGEMENT_REQUEST,
-        opcode::TEXT_REQUEST,
-        opcode::DATA_OUT,
-        opcode::SNACK_REQUEST,
-        0x1d,
-    ];
-    let op = OPCODES[random.below(OPCODES.len() as u64) as usize];
-    let mut pdu = Pdu::new(op);
-    random.fill(&mut pdu.bhs[8..]);
-    pdu.bhs[1] = random.next().to_le_bytes()[0] | 0x80;
-    if random.below(4) > 0 {
-        pdu = pdu
-            .set_lun((random.below(3)) as u8)
-            .set_word(24, peer.cmd_sn);
-        pdu = pdu
-            .set_word(28, peer.exp_stat_sn)
-            .set_word(16, random.below(8) as u32);
-        pdu = pdu.set_word(20, random.below(1 << 20) as u32);
-        peer.cmd_sn = peer.cmd_sn.wrapping_add(1);
-    }
-    if random.below(3) == 0 {
-        pdu = pdu.immediate();
-    }
-    let mut data = vec![0; random.below(2_000) as usize];
-    random.fill(&mut data);
-    pdu.with_data(&data)
 }

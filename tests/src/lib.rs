@@ -10,6 +10,7 @@
 pub mod api;
 pub mod initiator;
 pub mod ledger;
+pub mod noise;
 pub mod nvme;
 pub mod pdu;
 pub mod ports;

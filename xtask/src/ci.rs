@@ -43,6 +43,7 @@ struct Lengths {
     fuzz_seconds: u64,
     seeds: u64,
     power_cuts: u64,
+    siege_minutes: u64,
 }
 
 /// Lengths for a change that is about to land.
@@ -50,6 +51,7 @@ const SHORT: Lengths = Lengths {
     fuzz_seconds: 6,
     seeds: 40,
     power_cuts: 1,
+    siege_minutes: 1,
 };
 
 /// Lengths for the nightly run.
@@ -57,6 +59,7 @@ const LONG: Lengths = Lengths {
     fuzz_seconds: 300,
     seeds: 4_000,
     power_cuts: 5,
+    siege_minutes: 60,
 };
 
 /// The time limit of a step of `make check` or `make test`, the first build on a busy machine included.
@@ -148,6 +151,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
     let fuzz = format!("fuzz --seconds {}", lengths.fuzz_seconds);
     let sim = format!("sim --seeds {}", lengths.seeds);
     let powercut = with_part(&format!("powercut --rounds {}", lengths.power_cuts));
+    let siege = with_part(&format!("siege --minutes {}", lengths.siege_minutes));
     let peers = match everything {
         true => "peers --exhaustive".to_owned(),
         false => with_part("peers"),
@@ -188,6 +192,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("conformance", &with_part("conformance"), 130).needs(built),
         Step::new("peers", &peers, 110).needs(built),
         Step::new("power-cut", &powercut, 100).needs(built),
+        Step::new("siege", &siege, 120).needs(&["set-up", "server"]),
         Step::new("qemu", "qemu", 80).needs(built),
         Step::new("prometheus", "prometheus", 60).needs(&["set-up", "server"]),
         Step::new("api-client", "api-client", 60).needs(&["set-up", "server"]),
@@ -288,6 +293,23 @@ mod tests {
             let turns = (0..rotation::TURNS).filter(has_step);
             assert_eq!(turns.count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn each_landing_has_a_minute_of_siege_and_the_night_an_hour() {
+        let command = |part, lengths, everything| {
+            let steps = landing(part, lengths, everything).unwrap();
+            let siege = steps.into_iter().find(|step| step.name == "siege");
+            siege.unwrap().command().to_owned()
+        };
+        for turn in 0..rotation::TURNS {
+            let expected = format!("siege --minutes 1 --part {}", turn + 1);
+            assert_eq!(command(Part::Turn(turn), &SHORT, false), expected);
+        }
+        assert_eq!(
+            command(Part::All, &LONG, true),
+            "siege --minutes 60 --part all"
+        );
     }
 
     #[test]

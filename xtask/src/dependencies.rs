@@ -1,10 +1,14 @@
-//! Licences and sources of all dependencies, held to `deny.toml` without a network.
+//! Licences and sources of all dependencies, held to `deny.toml` without a network, and their [reviews].
 //!
-//! `cargo deny` does this and more, and is run where it is installed; to build it takes longer
+//! `cargo deny` does the former and more, and is run where it is installed; to build it takes longer
 //! than all the tests. Known vulnerabilities are in a database on the network that CI machines may
-//! not reach, so they are looked up only by hand: `make deny`.
+//! not reach, so they are looked up only by hand: `make deny`, or with a [copy](advisories) of the database.
+
+mod advisories;
+mod reviews;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -18,11 +22,13 @@ use crate::workspace;
 const LIMIT: Duration = Duration::from_secs(300);
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-pub fn run(arguments: Arguments) -> Result<Counts> {
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let database = arguments.value("--advisories")?;
     arguments.finish()?;
     let allowed = allowed_licences()?;
+    let packages = packages()?;
     let mut counts = Counts::default();
-    for (name, version, source, licence) in packages()? {
+    for (name, version, source, licence) in packages.clone() {
         let problem = if source != CRATES_IO {
             Some(format!("comes from {source}"))
         } else if !satisfies(&licence, &allowed) {
@@ -42,6 +48,19 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
         "licences and sources of {} packages are allowed",
         counts.passed
     );
+    for problem in reviews::problems()? {
+        println!("FAIL {problem}");
+        counts += Counts::FAILED;
+    }
+    match database {
+        Some(folder) => {
+            let packages = packages
+                .into_iter()
+                .map(|(name, version, ..)| (name, version));
+            counts += advised(Path::new(&folder), &packages.collect())?;
+        }
+        None => println!("known vulnerabilities are not looked up without --advisories"),
+    }
     if find_program("cargo-deny").is_some() {
         let what = ["bans", "licenses", "sources"];
         run_shown(
@@ -49,6 +68,29 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
                 .args(["deny", "--offline", "--workspace", "check"])
                 .args(what),
         )?;
+        counts += Counts::PASSED;
+    }
+    Ok(counts)
+}
+
+/// What a copy of the database says. Warnings that are no vulnerabilities are shown and pass.
+fn advised(folder: &Path, packages: &BTreeSet<(String, String)>) -> Result<Counts> {
+    let mut counts = Counts::default();
+    for finding in advisories::find(folder, packages)? {
+        match finding.informational {
+            Some(kind) => println!("{}: {} ({kind})", finding.package, finding.advisory),
+            None => {
+                println!("FAIL {}: {}", finding.package, finding.advisory);
+                counts += Counts::FAILED;
+            }
+        }
+    }
+    if counts.failed == 0 {
+        println!(
+            "no advisory in {} concerns {} packages",
+            folder.display(),
+            packages.len()
+        );
         counts += Counts::PASSED;
     }
     Ok(counts)

@@ -6,7 +6,9 @@
 //! forbid `unsafe`. Where there is no C++ compiler the targets have still run among the ordinary
 //! tests, on random bytes.
 
-use std::collections::VecDeque;
+mod record;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -39,6 +41,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let seconds = arguments.number("--seconds")?.unwrap_or(10);
     let only = arguments.value("--only")?;
     let only_build = arguments.flag("--build");
+    let update = arguments.flag("--update");
     arguments.finish()?;
     if !["c++", "g++", "clang++"]
         .into_iter()
@@ -57,13 +60,16 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     }
     let queue = Mutex::new(VecDeque::from(programs));
     let total = Mutex::new(Counts::default());
+    let inputs = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..PARALLEL)
             .map(|_| {
                 scope.spawn(|| -> Result<()> {
                     while let Some(name) = queue.lock().expect("no panics").pop_front() {
-                        let counts = fuzz(&folder, &name, seconds)?;
+                        let executed = fuzz(&folder, &name, seconds)?;
+                        let counts = executed.map_or(Counts::FAILED, |_| Counts::PASSED);
                         *total.lock().expect("no panics") += counts;
+                        inputs.lock().expect("no panics").insert(name, executed);
                     }
                     Ok(())
                 })
@@ -73,6 +79,9 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             .into_iter()
             .try_for_each(|w| w.join().expect("workers do not panic"))
     })?;
+    if update {
+        record::add(&inputs.into_inner()?)?;
+    }
     Ok(total.into_inner()?)
 }
 
@@ -110,7 +119,8 @@ fn build() -> Result<PathBuf> {
     Ok(target_folder.join(TARGET).join("release"))
 }
 
-fn fuzz(folder: &Path, name: &str, seconds: u64) -> Result<Counts> {
+/// How many inputs it has taken; none if one of them broke it.
+fn fuzz(folder: &Path, name: &str, seconds: u64) -> Result<Option<u64>> {
     // New inputs go to the first folder; those that are kept in the tree are read only.
     let found = workspace::work_folder(&format!("fuzz/{name}"))?;
     let artifacts = workspace::work_folder("fuzz/artifacts")?;
@@ -134,14 +144,15 @@ fn fuzz(folder: &Path, name: &str, seconds: u64) -> Result<Counts> {
             .output
             .lines()
             .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))
-            .unwrap_or(" ?");
-        println!("ok   fuzz {name}:{executed} inputs in {seconds} s");
-        return Ok(Counts::PASSED);
+            .with_context(|| format!("{name} does not say how many inputs it has taken"))?;
+        let executed = executed.trim().parse()?;
+        println!("ok   fuzz {name}: {executed} inputs in {seconds} s");
+        return Ok(Some(executed));
     }
     println!(
         "FAIL fuzz {name} ended {}:\n{}",
         ended.how(),
         last_lines(&ended.output, 60)
     );
-    Ok(Counts::FAILED)
+    Ok(None)
 }

@@ -18,6 +18,7 @@ mod family;
 mod figures;
 mod fuzz;
 mod kernel;
+mod linked;
 mod outcome;
 mod package;
 mod peers;
@@ -31,6 +32,7 @@ mod rotation;
 mod served;
 mod servers;
 mod setup;
+mod siege;
 mod sim;
 mod small_figures;
 #[cfg(test)]
@@ -57,7 +59,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
   crates        the libraries are packed as a registry wants them
-  dependencies  licences and sources of the packages used
+  dependencies  licences, sources and reviews of the packages used [--advisories FOLDER]
   tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
                 [--alone | --together] [--exhaustive]
   setup         install the Debian packages the suites need
@@ -74,7 +76,10 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   package       packages of a release, each tried in an empty root [--no-trials]; with a static program that
                 is built in a third of the time: --quick; fails if that is too large: --check-size
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
-  fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
+  siege         faults on purpose, with hosts that check every block [--minutes N] [--seed N] [--report FILE]
+                [--only FAULT,FAULT…]
+  fuzz          each fuzz target for a while [--only TARGET] [--seconds N]; --update: adds the inputs to the table of
+                docs/security/fuzzing.md
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
                 user and kernel time of both protocols alone: --parts)
                 [--quick] [--update] [--engine E] [--only POINT] [--rounds N] [--seconds S];
@@ -141,6 +146,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("api-client") => api_client::run(arguments),
         Some("package") => package::run(arguments),
         Some("sim") => sim::run(arguments),
+        Some("siege") => siege::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("instructions") => bench::gate::run(arguments),

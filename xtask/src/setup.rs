@@ -49,6 +49,10 @@ const PACKAGES: &[Package] = &[
     program("xfsprogs", "mkfs.xfs"),
     program("dmsetup", "dmsetup"),
     program("fio", "fio"),
+    Package {
+        name: "faketime",
+        shown_by: ShownBy::File("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"),
+    },
     program("binutils", "strip"),
     program("openssl", "openssl"),
     program("pkg-config", "pkg-config"),

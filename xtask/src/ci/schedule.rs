@@ -54,6 +54,12 @@ impl Step {
         }
     }
 
+    /// What it runs, without the name of this program.
+    #[cfg(test)]
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
     /// The same, where later steps find what it has built by these variables, without asking Cargo: that waits while
     /// another step builds.
     pub fn provides(mut self, variables: Vec<(&'static str, PathBuf)>) -> Self {

@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 
 use super::release::Release;
 use crate::command::run_checked;
+use crate::linked::{self, PROGRAM, by_id, used_by};
 use crate::workspace;
-
-const PROGRAM: &str = "longshore-cli";
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -28,7 +27,8 @@ pub fn write(release: &Release, target: &str, folder: &Path) -> Result<PathBuf> 
     let lock: toml::Table = fs::read_to_string(workspace::root().join("Cargo.lock"))?.parse()?;
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("longshore-{}.cdx.json", release.version));
-    let bill = bill(release, &metadata, &checksums(&lock))?;
+    let linked = linked::packages(&[target])?;
+    let bill = bill(release, &metadata, &linked, &checksums(&lock))?;
     fs::write(&path, serde_json::to_string_pretty(&bill)?)?;
     Ok(path)
 }
@@ -47,16 +47,28 @@ fn checksums(lock: &toml::Table) -> BTreeMap<(String, String), String> {
 fn bill(
     release: &Release,
     metadata: &Value,
+    linked: &BTreeSet<(String, String)>,
     checksums: &BTreeMap<(String, String), String>,
 ) -> Result<Value> {
     let packages = by_id(&metadata["packages"])?;
     let nodes = by_id(&metadata["resolve"]["nodes"])?;
     let program = packages.values().find(|package| package["name"] == PROGRAM);
     let program = program.with_context(|| format!("no package {PROGRAM}"))?;
-    let used = used_by(
+    let mut used = used_by(
         program["id"].as_str().context("a package has an id")?,
         &nodes,
     );
+    // Packages of this repository, and what the program's own features switch on.
+    let is_part = |id: &&str| {
+        packages.get(id).is_some_and(|package| {
+            let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+            package["source"].is_null() || linked.contains(&(text("name"), text("version")))
+        })
+    };
+    used.retain(|id, needs| {
+        needs.retain(is_part);
+        is_part(id)
+    });
     let mut components = Vec::new();
     let mut dependencies = Vec::new();
     for (id, needs) in &used {
@@ -111,40 +123,6 @@ fn charts() -> Result<Value> {
     }))
 }
 
-fn by_id(list: &Value) -> Result<BTreeMap<&str, &Value>> {
-    let list = list.as_array().context("cargo metadata has no such list")?;
-    Ok(list
-        .iter()
-        .filter_map(|entry| Some((entry["id"].as_str()?, entry)))
-        .collect())
-}
-
-/// The packages that become part of the program, each with those that it uses: neither those of tests nor those that run
-/// at build time.
-fn used_by<'a>(
-    program: &'a str,
-    nodes: &BTreeMap<&'a str, &'a Value>,
-) -> BTreeMap<&'a str, Vec<&'a str>> {
-    let mut used = BTreeMap::new();
-    let mut waiting = vec![program];
-    while let Some(id) = waiting.pop() {
-        let list = nodes.get(id).and_then(|node| node["deps"].as_array());
-        let is_linked = |dependency: &&Value| {
-            let kinds = dependency["dep_kinds"].as_array();
-            kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
-        };
-        let needs: Vec<&str> = list
-            .into_iter()
-            .flatten()
-            .filter(is_linked)
-            .filter_map(|dependency| dependency["pkg"].as_str())
-            .collect();
-        waiting.extend(needs.iter().filter(|id| !used.contains_key(*id)));
-        used.insert(id, needs);
-    }
-    used
-}
-
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
     let mut component = json!({
@@ -177,21 +155,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_at_build_time_or_in_tests_is_no_part_of_the_program() {
-        let dependency =
-            |package: &str, kind: Value| json!({"pkg": package, "dep_kinds": [{"kind": kind}]});
-        let list = json!([
-            {"id": "cli", "deps": [dependency("a", json!(null)), dependency("b", json!("build"))]},
-            {"id": "a", "deps": [dependency("cli", json!("dev")), dependency("c", json!(null))]},
-            {"id": "b", "deps": []},
-            {"id": "c", "deps": [dependency("a", json!(null))]},
-        ]);
-        let nodes = by_id(&list).unwrap();
-        let used: Vec<_> = used_by("cli", &nodes).into_iter().collect();
-        assert_eq!(
-            used,
-            [("a", vec!["c"]), ("c", vec!["a"]), ("cli", vec!["a"])]
-        );
+    fn what_only_tests_of_the_workspace_switch_on_is_no_part_of_the_bill() {
+        let package = |name: &str, source: Value| json!({"id": name, "name": name, "version": "1.0.0", "license": "MIT", "source": source});
+        let dependency = |package: &str| json!({"pkg": package, "dep_kinds": [{"kind": null}]});
+        let metadata = json!({
+            "packages": [package(PROGRAM, json!(null)), package("used", json!("x")), package("proptest", json!("x"))],
+            "resolve": {"nodes": [
+                {"id": PROGRAM, "deps": [dependency("used"), dependency("proptest")]},
+                {"id": "used", "deps": []},
+                {"id": "proptest", "deps": []},
+            ]},
+        });
+        let linked = [("used".to_owned(), "1.0.0".to_owned())].into();
+        let release = Release {
+            version: "1.0.0",
+            epoch: 0,
+            time: "1970-01-01T00:00:00Z".to_owned(),
+        };
+        let bill = bill(&release, &metadata, &linked, &BTreeMap::new()).unwrap();
+        let text = bill.to_string();
+        assert!(text.contains("pkg:cargo/used@1.0.0"), "{text}");
+        assert!(!text.contains("proptest"), "{text}");
     }
 
     #[test]
