@@ -22,6 +22,8 @@ mod closing;
 mod contents;
 mod drive;
 mod error;
+#[cfg(test)]
+mod fixture_tests;
 pub mod format;
 mod log;
 pub mod map;

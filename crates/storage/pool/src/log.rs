@@ -19,7 +19,7 @@ use longshore_reactor::buffer::Buffer;
 use crate::format::long;
 use crate::format::op::Op;
 use crate::format::record::{
-    HEADER_MAX, LayerId, PARTS_MAX, PAYLOAD_MAX, Part, PartKind, RecordHeader,
+    HEADER_MAX, LayerId, PARTS_MAX, Part, PartKind, RecordHeader, payload_max,
 };
 use crate::place::{Codec, Place, STEP};
 use crate::segments::Use;
@@ -213,6 +213,8 @@ pub struct Inner {
     pub state: State,
     /// Bytes that records are aligned to.
     unit: usize,
+    /// Bytes of payload of a record.
+    payload_max: usize,
     pool: u64,
     lanes: [Lane; 3],
     /// Number of the next record.
@@ -245,8 +247,10 @@ pub struct Inner {
 
 impl Inner {
     pub fn new(state: State, unit: usize, pool: u64, next: u64, next_generation: u64) -> Self {
+        let segment_bytes = u32::try_from(state.segments.bytes()).expect("at most 64 MiB");
         Self {
             unit,
+            payload_max: payload_max(segment_bytes),
             pool,
             lanes: Default::default(),
             next,
@@ -306,10 +310,10 @@ impl Inner {
         }
         // All rooms are there before the first piece is placed.
         let rooms = 1
-            + pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (PAYLOAD_MAX / 2)
+            + pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (self.payload_max / 2)
             + pieces.len() / (PARTS_MAX / 2);
         while self.buffers.len() < rooms {
-            let Some(room) = Buffer::try_allocate(HEADER_MAX + PAYLOAD_MAX) else {
+            let Some(room) = Buffer::try_allocate(HEADER_MAX + self.payload_max) else {
                 return Err(Refusal::Failed(Failure::OutOfMemory));
             };
             self.buffers.push(room);
@@ -350,10 +354,12 @@ impl Inner {
             _ => STEP,
         };
         let length = piece.bytes.len();
+        let payload_max = self.payload_max;
+        debug_assert!(length <= payload_max, "callers cut their pieces");
         let lane = &mut self.lanes[lane.index()];
         let fits = |batch: &Batch| {
             batch.parts.len() < PARTS_MAX
-                && batch.filled.next_multiple_of(alignment) + length <= PAYLOAD_MAX
+                && batch.filled.next_multiple_of(alignment) + length <= payload_max
         };
         let joins = lane.open.as_ref().is_some_and(fits);
         if !joins {
@@ -382,8 +388,8 @@ impl Inner {
         batch.parts.push(Part {
             layer,
             page: piece.page,
-            offset: u32::try_from(start).expect("at most 512 KiB"),
-            length: u32::try_from(length).expect("at most 512 KiB"),
+            offset: u32::try_from(start).expect("at most 1 MiB"),
+            length: u32::try_from(length).expect("at most 1 MiB"),
             kind: piece.kind,
         });
         if is_new_to_it {
@@ -529,7 +535,7 @@ impl Inner {
             number: self.next,
             durable: self.durable,
             header_length: 0,
-            payload_length: u32::try_from(payload).expect("at most 512 KiB"),
+            payload_length: u32::try_from(payload).expect("at most 1 MiB"),
             parts: parts.clone(),
             echo_place,
             echo,

@@ -230,6 +230,36 @@ impl Disks {
         change(&mut self.disks[drive].medium[range]);
     }
 
+    /// A drive of so many bytes with these pages: places and contents.
+    #[must_use]
+    pub fn of_pages(bytes: usize, pages: &[u8], seed: u64) -> Self {
+        let mut seen = vec![0; bytes];
+        for page in pages.chunks_exact(8 + 4096) {
+            let (place, contents) = page.split_at(8);
+            let place = short(u64::from_le_bytes(place.try_into().expect("eight bytes")));
+            seen[place..place + 4096].copy_from_slice(contents);
+        }
+        let disk = Disk {
+            medium: seen.clone(),
+            seen,
+            dirty: BTreeSet::new(),
+        };
+        Self::of(vec![disk], seed)
+    }
+
+    /// The pages of the first drive that are not zero, as [`Self::of_pages`] takes them.
+    #[must_use]
+    pub fn to_pages(&self) -> Vec<u8> {
+        let mut pages = Vec::new();
+        for (number, page) in self.disks[0].seen.chunks_exact(4096).enumerate() {
+            if page.iter().any(|byte| *byte != 0) {
+                pages.extend_from_slice(&long(number * 4096).to_le_bytes());
+                pages.extend_from_slice(page);
+            }
+        }
+        pages
+    }
+
     /// What a drive holds.
     #[must_use]
     pub fn contents(&self, drive: usize) -> &[u8] {

@@ -89,7 +89,7 @@ fn volumes_of_pools_pass_the_suite() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn volumes_of_pools_agree_with_the_model(steps in steps(), is_large in any::<bool>(), is_compressed in any::<bool>()) {

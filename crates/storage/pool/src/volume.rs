@@ -22,8 +22,11 @@ const ZERO_PAGES_MAX: u64 = 1 << 16;
 /// Pages that are compressed together.
 const CHUNK_PAGES: usize = 4;
 
-/// Pages of a raw part.
+/// Most pages of a raw part.
 const RAW_PAGES_MAX: usize = 128;
+
+/// Bytes that compression has to save to be worth it.
+const SAVING_MIN: usize = 512;
 
 /// Chunks that did not become smaller, until the rest of a request is kept as it is.
 const GIVE_UP: u32 = 4;
@@ -88,7 +91,7 @@ impl Packed {
 }
 
 /// Prepares whole pages, the first of which has that number.
-fn pack(codec: Codec, page: u64, payload: &[u8], unit: usize) -> Packed {
+fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Packed {
     let mut packed = Packed {
         chunks: Vec::new(),
         parts: Vec::new(),
@@ -99,16 +102,16 @@ fn pack(codec: Codec, page: u64, payload: &[u8], unit: usize) -> Packed {
         let start = number * CHUNK_PAGES * PAGE;
         let smaller = match codec {
             Codec::Lz4 if failures < GIVE_UP => {
-                // To be worth it, it saves a unit of the drive.
                 let compressed = lz4_flex::block::compress(chunk);
-                (compressed.len() + unit <= chunk.len()).then_some(compressed)
+                (compressed.len() + SAVING_MIN <= chunk.len()).then_some(compressed)
             }
             Codec::Lz4 | Codec::Raw => None,
         };
         match smaller {
             Some(compressed) => {
                 failures = 0;
-                push_raw(&mut packed.parts, page, payload, std::mem::take(&mut raw));
+                let raw = std::mem::take(&mut raw);
+                push_raw(&mut packed.parts, page, payload, raw, raw_pages);
                 packed.parts.push(PackedPart {
                     page: page + long(start / PAGE),
                     kind: PartKind::Chunk {
@@ -129,14 +132,20 @@ fn pack(codec: Codec, page: u64, payload: &[u8], unit: usize) -> Packed {
             }
         }
     }
-    push_raw(&mut packed.parts, page, payload, raw);
+    push_raw(&mut packed.parts, page, payload, raw, raw_pages);
     packed
 }
 
-fn push_raw(parts: &mut Vec<PackedPart>, first: u64, payload: &[u8], range: Range<usize>) {
+fn push_raw(
+    parts: &mut Vec<PackedPart>,
+    first: u64,
+    payload: &[u8],
+    range: Range<usize>,
+    most: usize,
+) {
     let mut start = range.start;
     while start < range.end {
-        let end = range.end.min(start + RAW_PAGES_MAX * PAGE);
+        let end = range.end.min(start + most * PAGE);
         let crcs = payload[start..end].chunks_exact(PAGE).map(crc).collect();
         parts.push(PackedPart {
             page: first + long(start / PAGE),
@@ -178,6 +187,12 @@ impl PoolVolume {
                 source: error.into(),
             },
         }
+    }
+
+    /// Pages of a raw part: as many as a record has room for.
+    fn raw_pages(&self) -> usize {
+        let bytes = crate::format::record::payload_max(self.pool.label.segment_bytes);
+        (bytes / PAGE).min(RAW_PAGES_MAX)
     }
 
     fn admit_change(&self) -> Result<(), VolumeError> {
@@ -244,7 +259,12 @@ impl PoolVolume {
         }
         let (middle, tail) = rest.split_at(short(whole.end - whole.start));
         if !middle.is_empty() {
-            let packed = pack(self.codec, whole.start / PAGE_BYTES, middle, 512);
+            let packed = pack(
+                self.codec,
+                whole.start / PAGE_BYTES,
+                middle,
+                self.raw_pages(),
+            );
             self.stage(io, LaneName::Data, durable, false, || packed.pieces(middle))
                 .await?;
         }
@@ -278,7 +298,7 @@ impl PoolVolume {
         result.map_err(|error| self.read_failed(error))?;
         let at = short(offset - start);
         buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        let packed = pack(self.codec, page, &buffer, 512);
+        let packed = pack(self.codec, page, &buffer, 1);
         let result = self.stage(io, LaneName::Data, durable, true, || packed.pieces(&buffer));
         let result = result.await;
         drop(held);

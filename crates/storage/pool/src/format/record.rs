@@ -15,8 +15,15 @@ const FIXED: usize = 64;
 
 /// Most descriptors of a record.
 pub const PARTS_MAX: usize = 128;
-/// Most pages of payload of a record, raw.
-pub const PAYLOAD_MAX: usize = 512 << 10;
+/// Most bytes of payload of a record.
+pub const PAYLOAD_MAX: usize = 1 << 20;
+
+/// Most bytes of payload of a record that goes to segments of that size, so that little is left over at their ends.
+#[must_use]
+pub fn payload_max(segment_bytes: u32) -> usize {
+    let eighth = usize::try_from(segment_bytes / 8).expect("32 bits fit");
+    eighth.min(PAYLOAD_MAX)
+}
 /// Room for the largest header: descriptors and checksums of this record, and of the one before it.
 pub const HEADER_MAX: usize = 16 << 10;
 
