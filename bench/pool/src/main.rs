@@ -27,9 +27,16 @@ struct Arguments {
     /// Where the file and the drive of the pool are made, and removed afterwards.
     #[arg(long)]
     directory: PathBuf,
-    /// Size of the volumes; the pool is twice as large.
+    /// Size of the volumes.
     #[arg(long, default_value_t = 1024)]
     size_mib: u64,
+    /// How many times as large the pool is.
+    #[arg(long, default_value_t = 4)]
+    times: u64,
+    /// Write the pool's drive once before, as a pool has done that was used for a while: a file system converts extents
+    /// at their first write.
+    #[arg(long)]
+    written: bool,
     /// Length of a run.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
@@ -55,10 +62,14 @@ fn main() -> anyhow::Result<()> {
         direct: true,
         ..VolumeSpec::new("plain", BackendName::FILE)
     })?;
+    let drive = directory.path().join("drive");
+    if arguments.written {
+        write_zeros(&drive, arguments.times * size)?;
+    }
     let pool = Pool::create(&NewPool {
         name: "bench".into(),
-        drives: vec![directory.path().join("drive")],
-        size: Some(2 * size),
+        drives: vec![drive],
+        size: Some(arguments.times * size),
         is_direct: true,
         force: false,
     })?;
@@ -106,6 +117,16 @@ fn main() -> anyhow::Result<()> {
         usage.record_bytes >> 20,
         usage.map_bytes >> 10
     );
+    Ok(())
+}
+
+fn write_zeros(path: &std::path::Path, bytes: u64) -> anyhow::Result<()> {
+    let file = std::fs::File::create_new(path)?;
+    let zeros = vec![0; 1 << 20];
+    for place in 0..bytes >> 20 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &zeros, place << 20)?;
+    }
+    file.sync_all()?;
     Ok(())
 }
 
