@@ -324,7 +324,8 @@ impl Inner {
             self.place(lane, layer, piece, durable, &mut outcomes);
         }
         let lane = &mut self.lanes[lane.index()];
-        let most = if lane.queue.is_empty() {
+        let is_large = |batch: &Batch| batch.filled >= self.payload_max / 2;
+        let most = if lane.queue.is_empty() && !lane.open.as_ref().is_some_and(is_large) {
             WRITERS
         } else {
             WRITERS_MAX

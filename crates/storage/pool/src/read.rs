@@ -19,6 +19,12 @@ use crate::segments::Pin;
 /// Reads of one request that are under way at once.
 const READS_MAX: usize = 16;
 
+/// Bytes between runs that are read along with them.
+const GAP_MAX: u64 = 4 << 10;
+
+/// Bytes that are read at once.
+const SPAN_MAX: u64 = 256 << 10;
+
 /// Runs of a request that are read one after the other, straight to where they belong.
 const STRAIGHT_MAX: usize = 4;
 
@@ -69,6 +75,15 @@ enum RunKind {
 impl Run {
     fn end(&self) -> u64 {
         self.at + long(self.pages) * PAGE_BYTES
+    }
+
+    /// Where its bytes begin, and how many they are.
+    fn stored(&self) -> Option<(Place, usize)> {
+        match &self.kind {
+            RunKind::Raw { place, crcs } => Some((*place, crcs.len() * PAGE)),
+            RunKind::Chunk(stored) => Some((stored.place, usize::from(stored.length))),
+            RunKind::Zeros | RunKind::Lost => None,
+        }
     }
 
     /// Whether a page belongs to it as well.
@@ -226,73 +241,41 @@ impl Pool {
         mut buffer: Buffer,
     ) -> (Result<(), ReadError>, Buffer) {
         let mut under_way = FuturesUnordered::new();
-        let mut runs = runs.into_iter();
+        let mut groups = Groups(runs.into_iter().peekable());
         let mut result = Ok(());
         loop {
             while under_way.len() < READS_MAX && result.is_ok() {
-                let Some(run) = runs.next() else {
+                let Some(group) = groups.next() else {
                     break;
                 };
-                match run.kind {
-                    RunKind::Zeros => {
+                match group {
+                    Group::Zeros(run) => {
                         let (_, to) = target.overlap(&run);
                         buffer[to].fill(0);
                     }
-                    RunKind::Lost => result = Err(ReadError::Lost),
-                    RunKind::Raw { .. } | RunKind::Chunk(_) => under_way.push(self.fetch(io, run)),
+                    Group::Lost => result = Err(ReadError::Lost),
+                    Group::Stored(runs) => under_way.push(self.fetch(io, runs)),
                 }
             }
-            let Some((run, fetched)) = under_way.next().await else {
+            let Some((runs, fetched)) = under_way.next().await else {
                 return (result, buffer);
             };
-            match fetched {
-                Ok((data, skip)) => {
-                    let (from, to) = target.overlap(&run);
-                    buffer[to].copy_from_slice(&data[skip + from.start..skip + from.end]);
-                }
-                Err(error) => result = result.and(Err(error)),
-            }
+            let placed = fetched.and_then(|data| place_runs(&runs, &data, &target, &mut buffer));
+            result = result.and(placed);
         }
     }
 
-    /// The bytes of a run, checked and whole, behind some that are to be skipped.
-    async fn fetch(&self, io: &Io, run: Run) -> (Run, Result<(Buffer, usize), ReadError>) {
-        let result = match &run.kind {
-            RunKind::Raw { place, crcs } => self.fetch_raw(io, *place, crcs).await,
-            RunKind::Chunk(stored) => self.fetch_chunk(io, stored).await,
-            RunKind::Zeros | RunKind::Lost => Err(ReadError::Lost),
+    /// What runs that lie side by side are stored as, in one read.
+    async fn fetch(&self, io: &Io, runs: Vec<Run>) -> (Vec<Run>, Result<Fetched, ReadError>) {
+        let begin = runs.first().and_then(Run::stored);
+        let end = runs.last().and_then(Run::stored);
+        let (Some((begin, _)), Some((last, length))) = (begin, end) else {
+            return (runs, Err(ReadError::Lost));
         };
-        (run, result)
-    }
-
-    async fn fetch_raw(
-        &self,
-        io: &Io,
-        place: Place,
-        crcs: &[u32],
-    ) -> Result<(Buffer, usize), ReadError> {
-        let length = crcs.len() * PAGE;
-        let (data, skip) = self.read_bytes(io, place, length).await?;
-        if is_intact(&data[skip..skip + length], crcs) {
-            Ok((data, skip))
-        } else {
-            Err(ReadError::Checksum)
-        }
-    }
-
-    async fn fetch_chunk(&self, io: &Io, stored: &Stored) -> Result<(Buffer, usize), ReadError> {
-        let length = usize::from(stored.length);
-        let (data, skip) = self.read_bytes(io, stored.place, length).await?;
-        let bytes = &data[skip..skip + length];
-        if crc(bytes) != stored.crc {
-            return Err(ReadError::Checksum);
-        }
-        let whole = usize::from(stored.pages) * PAGE;
-        let mut plain = Buffer::try_allocate(whole).ok_or(ReadError::OutOfMemory)?;
-        match lz4_flex::block::decompress_into(bytes, &mut plain) {
-            Ok(length) if length == whole => Ok((plain, usize::from(stored.page) * PAGE)),
-            Ok(_) | Err(_) => Err(ReadError::Checksum),
-        }
+        let span = short(last.offset() - begin.offset()) + length;
+        let read = self.read_bytes(io, begin, span).await;
+        let fetched = read.map(|(data, skip)| Fetched { data, skip, begin });
+        (runs, fetched)
     }
 
     /// Bytes of a drive, in whole units; they begin behind those to be skipped.
@@ -311,6 +294,113 @@ impl Pool {
         let buffer = read.map_err(ReadError::Io)?;
         Ok((buffer, short(place.offset() - begin)))
     }
+}
+
+/// Bytes of a drive that were read.
+struct Fetched {
+    data: Buffer,
+    /// Bytes before those that were asked for.
+    skip: usize,
+    /// Where those begin.
+    begin: Place,
+}
+
+impl Fetched {
+    fn bytes(&self, place: Place, length: usize) -> &[u8] {
+        let start = self.skip + short(place.offset() - self.begin.offset());
+        &self.data[start..start + length]
+    }
+}
+
+/// Checks what was read, unpacks it, and puts it where it belongs.
+fn place_runs(
+    runs: &[Run],
+    fetched: &Fetched,
+    target: &Target,
+    buffer: &mut Buffer,
+) -> Result<(), ReadError> {
+    for run in runs {
+        let (from, to) = target.overlap(run);
+        match &run.kind {
+            RunKind::Raw { place, crcs } => {
+                let bytes = fetched.bytes(*place, crcs.len() * PAGE);
+                if !is_intact(bytes, crcs) {
+                    return Err(ReadError::Checksum);
+                }
+                buffer[to].copy_from_slice(&bytes[from]);
+            }
+            RunKind::Chunk(stored) => {
+                let bytes = fetched.bytes(stored.place, usize::from(stored.length));
+                let mut plain = [0; 4 * PAGE];
+                let plain = unpack(stored, bytes, &mut plain)?;
+                let skip = usize::from(stored.page) * PAGE;
+                buffer[to].copy_from_slice(&plain[skip + from.start..skip + from.end]);
+            }
+            RunKind::Zeros | RunKind::Lost => return Err(ReadError::Lost),
+        }
+    }
+    Ok(())
+}
+
+/// The pages of a chunk.
+fn unpack<'a>(
+    stored: &Stored,
+    bytes: &[u8],
+    plain: &'a mut [u8; 4 * PAGE],
+) -> Result<&'a [u8], ReadError> {
+    if crc(bytes) != stored.crc {
+        return Err(ReadError::Checksum);
+    }
+    let plain = &mut plain[..usize::from(stored.pages) * PAGE];
+    match lz4_flex::block::decompress_into(bytes, plain) {
+        Ok(length) if length == plain.len() => Ok(plain),
+        Ok(_) | Err(_) => Err(ReadError::Checksum),
+    }
+}
+
+/// Runs that are read together.
+enum Group {
+    Zeros(Run),
+    Lost,
+    Stored(Vec<Run>),
+}
+
+/// Puts runs together that lie side by side on a drive, in their order.
+struct Groups(std::iter::Peekable<std::vec::IntoIter<Run>>);
+
+impl Iterator for Groups {
+    type Item = Group;
+
+    fn next(&mut self) -> Option<Group> {
+        let first = self.0.next()?;
+        match first.kind {
+            RunKind::Zeros => return Some(Group::Zeros(first)),
+            RunKind::Lost => return Some(Group::Lost),
+            RunKind::Raw { .. } | RunKind::Chunk(_) => {}
+        }
+        let mut group = vec![first];
+        while let Some(next) = self.0.peek()
+            && lies_behind(&group, next)
+        {
+            group.extend(self.0.next());
+        }
+        Some(Group::Stored(group))
+    }
+}
+
+/// Whether a run lies so close behind others that one read gets all of them.
+fn lies_behind(group: &[Run], next: &Run) -> bool {
+    let begin = group.first().and_then(Run::stored);
+    let last = group.last().and_then(Run::stored);
+    let (Some((begin, _)), Some((last, length)), Some((place, more))) =
+        (begin, last, next.stored())
+    else {
+        return false;
+    };
+    let end = last.offset() + long(length);
+    place.drive() == begin.drive()
+        && (end..=end + GAP_MAX).contains(&place.offset())
+        && place.offset() + long(more) <= begin.offset() + SPAN_MAX
 }
 
 /// Where the bytes of a volume go in a buffer.
