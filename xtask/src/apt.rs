@@ -138,7 +138,7 @@ pub fn unpack(package: &Path, folder: &Path) -> Result<()> {
 }
 
 /// The file in a folder whose name fits.
-pub fn find_file(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
+fn find_file(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(&fits) {

@@ -10,8 +10,8 @@ use crate::apt::{apt_get, update_index};
 use crate::arguments::Arguments;
 use crate::command::{find_program, run_captured, run_checked};
 use crate::counts::Counts;
+use crate::vm::debian::Release;
 use crate::vm::kernel::Kernel;
-use crate::vm::trixie::Trixie;
 
 /// A package and one file that shows that it is installed.
 struct Package {
@@ -101,10 +101,11 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     install_missing()?;
     let kernel = Kernel::prepare()?;
-    let trixie = Trixie::prepare()?;
+    let secure = Release::Trixie.kernel()?;
+    Release::Trixie.programs()?;
     println!(
         "setup: guests boot Linux {} and {}",
-        kernel.version, trixie.kernel.version
+        kernel.version, secure.version
     );
     Ok(Counts::PASSED)
 }

@@ -209,7 +209,7 @@ reloaded() {
 
 # start_tlshd: the program that makes handshakes for the kernel, with keys of the keyring .nvme.
 start_tlshd() {
-    modprobe -a tls gcm ccm ghash_generic aesni_intel
+    modprobe -a tls aesni_intel
     printf '[debug]\nloglevel=1\n[authenticate]\nkeyrings=.nvme\n' >/etc/tlshd.conf
     tlshd -s -c /etc/tlshd.conf >/tmp/tlshd.log 2>&1 &
     eventually 10 pidof tlshd

@@ -52,14 +52,14 @@ both_ways() {
     moves_data --dhchap-secret-file "{folder}/$1" --dhchap-ctrl-secret-file "{folder}/controller"
 }
 
-# refused WHY OPTION…
+# refused WHY OPTION…: the client gives this reason.
 refused() {
     why=$1
     shift
     target_wants $host1 sha256 $group
     fails host client info "$url" --host-nqn $client "$@" >/tmp/refused
     cat /tmp/refused
-    grep -q "$why" /tmp/refused
+    grep -qE "$why" /tmp/refused
 }
 
 host noise source 2M
@@ -71,10 +71,12 @@ check secret-of-64-bytes one_way host3 $host3 sha256 null
 check both-ways-without-a-group both_ways host0 $host0 sha256 null
 check both-ways-by-ffdhe2048 both_ways host1 $host1 sha256 ffdhe2048
 check both-ways-by-ffdhe3072 both_ways host2 $host2 sha384 ffdhe3072
+# nvmet 6.12 may close the connection before its answer to a wrong proof has left.
+wrong='compare the secrets of host and controller|lost during Authentication Receive'
 for group in null ffdhe2048; do
     check no-secret-is-refused-$group refused 'give the secret of this host'
     check wrong-secret-is-refused-$group \
-        refused 'compare the secrets of host and controller' --dhchap-secret-file "{folder}/host0"
+        refused "$wrong" --dhchap-secret-file "{folder}/host0"
     check client-refuses-wrong-secret-of-controller-$group refused 'has not proved that it knows its secret' \
         --dhchap-secret-file "{folder}/host1" --dhchap-ctrl-secret-file "{folder}/host0"
 done

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::script::{LIMIT, parse_size, read_script};
+use crate::vm::debian::Release;
 
 /// What a job wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub struct Header {
     pub api: bool,
     /// Whether the servers run in the guest, and none on the host.
     pub serves_itself: bool,
-    /// Whether the guest is Debian 13's.
-    pub is_secure: bool,
+    /// The release of Debian of a guest with TLS and authentication.
+    pub secure: Option<Release>,
     /// Ports of the guest that the host reaches.
     pub forwards: usize,
     /// Files with secrets: their names and texts.
@@ -43,8 +44,8 @@ pub enum GuestKind {
     Initiator,
     /// The servers of its initiators, too.
     Servers,
-    /// Debian 13's NVMe host and target.
-    Secure,
+    /// NVMe host and target of this release of Debian.
+    Secure(Release),
 }
 
 /// One volume in a file.
@@ -69,20 +70,20 @@ impl Header {
         match self {
             Self {
                 serves_itself: true,
-                is_secure: false,
+                secure: None,
                 ..
             } => Some("imports"),
-            _ if self.nvme > 0 || self.is_secure => Some("NVMe"),
+            _ if self.nvme > 0 || self.secure.is_some() => Some("NVMe"),
             _ if self.api => Some("such API"),
             _ => None,
         }
     }
 
     pub fn guest(&self) -> GuestKind {
-        match (self.is_secure, self.serves_itself) {
-            (true, _) => GuestKind::Secure,
-            (false, true) => GuestKind::Servers,
-            (false, false) => GuestKind::Initiator,
+        match (self.secure, self.serves_itself) {
+            (Some(release), _) => GuestKind::Secure(release),
+            (None, true) => GuestKind::Servers,
+            (None, false) => GuestKind::Initiator,
         }
     }
 
@@ -96,7 +97,7 @@ impl Header {
             config: None,
             api: false,
             serves_itself: false,
-            is_secure: false,
+            secure: None,
             forwards: 0,
             secrets: Vec::new(),
             limit: LIMIT,
@@ -114,7 +115,8 @@ impl Header {
                 "config" => header.config = Some(value.to_owned()),
                 "api" => header.api = value == "yes",
                 "servers" => header.serves_itself = value == "guest",
-                "guest" => header.is_secure = value == "secure",
+                "guest" if value == "secure" => header.secure = Some(Release::Trixie),
+                "guest" if value == "next" => header.secure = Some(Release::Forky),
                 "forwards" => header.forwards = value.parse()?,
                 "secret" => {
                     let (name, text) = value.split_once(' ').context("a secret without a text")?;
@@ -159,7 +161,10 @@ mod tests {
     fn secrets_may_hold_colons() {
         let text = "# guest: secure\n# forwards: 2\n# secret: a.psk NVMeTLSkey-1:01:VRL=:\n";
         let header = Header::parse(text).unwrap();
-        assert_eq!((header.guest(), header.forwards), (GuestKind::Secure, 2));
+        assert_eq!(
+            (header.guest(), header.forwards),
+            (GuestKind::Secure(Release::Trixie), 2)
+        );
         let secret = ("a.psk".to_owned(), "NVMeTLSkey-1:01:VRL=:".to_owned());
         assert_eq!(header.secrets, [secret]);
     }

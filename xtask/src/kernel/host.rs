@@ -158,7 +158,8 @@ impl Host {
                 builder = builder.argument(option).argument(&path);
             }
         }
-        let mut places = Places::new(folder);
+        let idle = Self::idle(header, folder);
+        let mut places = idle.places.clone();
         places.add_listeners("portal", "advertise", &portals, &relays);
         places.add_listeners("nvme", "advertise-nvme", &nvme, &nvme_relays);
         let config = header.config.as_ref().map(|config| folder.join(config));
@@ -199,7 +200,7 @@ impl Host {
             control,
             places,
             config,
-            ..Self::idle(header, folder)
+            ..idle
         })
     }
 

@@ -76,15 +76,24 @@ pub fn download_and_unpack(repository: &Repository, folder: &Path) -> Result<()>
         .find(|name| name.starts_with("linux-image-"))
         .with_context(|| format!("{PACKAGE} depends on no kernel"))?;
     println!("fetching {real}");
-    let package = repository.download(&real, folder)?;
-    apt::unpack(&package, folder)?;
-    fs::remove_file(&package)?;
-    let vmlinuz = apt::find_file(&folder.join("boot"), |name| name.starts_with("vmlinuz-"))?;
-    let version = vmlinuz
-        .file_name()
-        .and_then(|name| name.to_str()?.strip_prefix("vmlinuz-"))
-        .context("a kernel without a version")?
-        .to_owned();
+    let version = real.trim_start_matches("linux-image-").to_owned();
+    // Debian 14 has parts of it in packages of their own.
+    let mut packages = vec![real.clone()];
+    packages.extend(repository.dependencies(&real)?);
+    packages.retain(|name| name.starts_with("linux-") && name.ends_with(&version));
+    for name in packages {
+        let package = repository.download(&name, folder)?;
+        apt::unpack(&package, folder)?;
+        fs::remove_file(&package)?;
+    }
+    let places = [
+        folder.join(format!("boot/vmlinuz-{version}")),
+        folder.join(format!("usr/lib/modules/{version}/vmlinuz")),
+    ];
+    let vmlinuz = places
+        .into_iter()
+        .find(|path| path.is_file())
+        .with_context(|| format!("no kernel is in {real}"))?;
     let image = fs::read(&vmlinuz)?;
     let vmlinux = extract_vmlinux(&image, &folder.join("vmlinux.packed"))?;
     fs::write(folder.join("vmlinux"), vmlinux)?;

@@ -6,6 +6,7 @@
 //! is a shell script that talks with the host over the second serial line.
 
 pub mod cpio;
+pub mod debian;
 pub mod disk;
 pub mod guest;
 pub mod image;
@@ -13,4 +14,3 @@ pub mod kernel;
 pub mod modules;
 pub mod relay;
 pub mod system;
-pub mod trixie;
