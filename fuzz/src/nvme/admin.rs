@@ -24,6 +24,17 @@ struct Known {
     events: Vec<CommandId>,
 }
 
+impl Known {
+    /// A reset or shutdown has ended requests without a completion.
+    fn drop_events(&mut self) {
+        for dropped in self.controller.take_dropped_event_requests() {
+            let place = self.events.iter().position(|id| *id == dropped);
+            self.events
+                .swap_remove(place.expect("a request that was outstanding"));
+        }
+    }
+}
+
 struct World {
     subsystems: Subsystems,
     namespaces: Vec<Arc<Namespace>>,
@@ -110,6 +121,7 @@ impl World {
         let outcome = known
             .controller
             .admin(entry, data, &mut out, &Driver, self.now_ms);
+        known.drop_events();
         let answer = &out[3..];
         assert_eq!(out[..3], [0xee; 3]);
         if !answer.is_empty() {
@@ -143,7 +155,9 @@ impl World {
 
     /// What holds at any time.
     fn check(&mut self) {
-        for Known { controller, events } in &mut self.known {
+        for known in &mut self.known {
+            known.drop_events();
+            let Known { controller, events } = known;
             let mut completions = Vec::new();
             controller.poll_events(&mut completions);
             for completion in completions {
