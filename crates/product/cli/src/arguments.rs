@@ -185,10 +185,13 @@ pub struct Serve {
     #[allow(rustdoc::broken_intra_doc_links)]
     /// A volume to serve; repeatable
     ///
-    /// Keys: backend=null|mem|file|block|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
+    /// Keys: backend=null|mem|file|block|pool|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
     /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID,
     /// inline-writes=auto|always|never. With a size, a file that does not exist is created, sparse.
     /// Double a comma inside a value.
+    ///
+    /// Keys of a volume of a pool (backend=pool): pool=DRIVE[+DRIVE]... or the name of a [[pool]] of the file,
+    /// pool-volume=NAME[@SNAPSHOT], compression=none|lz4, quota=SIZE.
     ///
     /// Keys of a volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
     /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,
