@@ -40,6 +40,7 @@ use crate::info::InfoArguments;
 use crate::key::KeyArguments;
 use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
+use crate::pool::PoolArguments;
 use crate::predict::PredictArguments;
 use crate::probe::ProbeArguments;
 use crate::scst::ScstArguments;
@@ -122,6 +123,12 @@ pub enum Command {
     /// List, create, change and remove volumes of a running server
     #[command(after_long_help = manual::help("volume"))]
     Volume(Box<VolumeArguments>),
+    /// Make, show and check pools of drives, their volumes and snapshots
+    ///
+    /// A pool is named by all its drives (/srv/a.img+/srv/b.img), by its name in the file of --config, or by the name by
+    /// which a running server knows it. While a server has the pool open, the verbs go through the server.
+    #[command(after_long_help = manual::help("pool"))]
+    Pool(Box<PoolArguments>),
     /// List, create, change and remove targets and subsystems, their maps and access rules
     #[command(after_long_help = manual::help("target"))]
     Target(Box<TargetArguments>),
