@@ -25,6 +25,9 @@ impl Backend for Remote {
     }
 
     fn check(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        if spec.options::<RemoteSpec>().is_none() {
+            spec.refuse_options()?;
+        }
         if spec.size.is_some() {
             return Err(RemoteError::Size {
                 name: spec.name.clone(),

@@ -10,6 +10,7 @@ pub mod object;
 pub mod operation;
 pub mod place;
 pub mod plane;
+pub mod pool;
 pub mod problem;
 pub mod rates;
 pub mod record;

@@ -1,10 +1,11 @@
-//! What the API asks of the server process. All of it blocks, and none of it waits for a disk.
+//! What the API asks of the server process. All of it blocks, and none of it but pools waits for a disk.
 
 use std::collections::BTreeMap;
 
 use crate::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
 use crate::object::{Document, Object, ObjectKind, Owner};
-use crate::problem::Problem;
+use crate::pool::{Pool, PoolChange};
+use crate::problem::{Problem, ProblemCode};
 use crate::state::{Session, Status};
 
 /// The server process, as the API sees it.
@@ -48,9 +49,46 @@ pub trait ControlPlane: Send + Sync {
     /// Initiators' sessions and hosts' controllers.
     fn sessions(&self) -> Vec<Session>;
 
+    /// Pools that are open or configured, by name. Opens none.
+    fn pools(&self) -> Vec<Pool> {
+        Vec::new()
+    }
+
+    /// A pool, by its name or UUID. One that is closed is opened for it, which waits for its drives.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be opened.
+    fn pool(&self, name: &str) -> Result<Pool, Box<Problem>> {
+        Err(no_pool(name))
+    }
+
+    /// Changes what a pool holds, and tells what it holds then. Waits for its drives.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    fn change_pool(
+        &self,
+        name: &str,
+        change: &PoolChange,
+        caller: &Caller,
+    ) -> Result<Pool, Box<Problem>> {
+        let _ = (change, caller);
+        Err(no_pool(name))
+    }
+
     /// Ends a session: asks its peer to log out, then drops it.
     ///
     /// # Errors
     /// There is no such session.
     fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Box<Problem>>;
+}
+
+/// The problem of a pool that is not there.
+#[must_use]
+pub fn no_pool(name: &str) -> Box<Problem> {
+    let title = format!("there is no pool {name} here");
+    let problem = Problem::new(ProblemCode::NotFound, title).about(format_args!("pool {name}"));
+    Box::new(problem.advise(
+        "list the pools of the server (longshore pool list), or name the drives of another one by their paths",
+    ))
 }

@@ -40,6 +40,7 @@ use crate::info::InfoArguments;
 use crate::key::KeyArguments;
 use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
+use crate::pool::PoolArguments;
 use crate::predict::PredictArguments;
 use crate::probe::ProbeArguments;
 use crate::scst::ScstArguments;
@@ -122,6 +123,12 @@ pub enum Command {
     /// List, create, change and remove volumes of a running server
     #[command(after_long_help = manual::help("volume"))]
     Volume(Box<VolumeArguments>),
+    /// Make, show and check pools of drives, their volumes and snapshots
+    ///
+    /// A pool is named by all its drives (/srv/a.img+/srv/b.img), by its name in the file of --config, or by the name by
+    /// which a running server knows it. While a server has the pool open, the verbs go through the server.
+    #[command(after_long_help = manual::help("pool"))]
+    Pool(Box<PoolArguments>),
     /// List, create, change and remove targets and subsystems, their maps and access rules
     #[command(after_long_help = manual::help("target"))]
     Target(Box<TargetArguments>),
@@ -185,10 +192,13 @@ pub struct Serve {
     #[allow(rustdoc::broken_intra_doc_links)]
     /// A volume to serve; repeatable
     ///
-    /// Keys: backend=null|mem|file|block|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
+    /// Keys: backend=null|mem|file|block|pool|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
     /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID,
     /// inline-writes=auto|always|never. With a size, a file that does not exist is created, sparse.
     /// Double a comma inside a value.
+    ///
+    /// Keys of a volume of a pool (backend=pool): pool=DRIVE[+DRIVE]... or the name of a [[pool]] of the file,
+    /// pool-volume=NAME[@SNAPSHOT], compression=none|lz4, quota=SIZE.
     ///
     /// Keys of a volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
     /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,

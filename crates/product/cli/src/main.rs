@@ -5,7 +5,7 @@
 //! | 0 | success, or there was nothing to do |
 //! | 1 | failure; standard error says why and what to do next |
 //! | 2 | the command line is wrong; standard error shows where |
-//! | 3 | `import`: a setting is refused |
+//! | 3 | `import`: a setting is refused; `pool check`: the pool is damaged |
 //! | 10 | `plan`: there are changes |
 //! | 130, 143 | SIGINT or SIGTERM: a client verb stopped early, or a second signal ended the server at once |
 
@@ -28,6 +28,7 @@ mod key;
 mod manual;
 mod output;
 mod plan;
+mod pool;
 mod predict;
 mod probe;
 mod scst;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Dashboard(arguments) => dashboard::run(&arguments),
         Command::Volume(arguments) => volume::run(&arguments),
+        Command::Pool(arguments) => pool::run(&arguments),
         Command::Target(arguments) => target::run(&arguments),
         Command::Session(arguments) => session::run(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),

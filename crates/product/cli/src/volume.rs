@@ -160,7 +160,11 @@ fn table(volumes: &[Object]) -> String {
             text_of(volume.keys.get("backend")),
             size.map_or_else(String::new, |size| Bytes(size).to_string()),
             volume.owner.to_string(),
-            text_of(volume.keys.get("path").or_else(|| volume.keys.get("url"))),
+            text_of(
+                ["path", "url", "pool"]
+                    .iter()
+                    .find_map(|key| volume.keys.get(*key)),
+            ),
         ]
     });
     columns(

@@ -34,6 +34,7 @@ pub(crate) struct Collected {
     pub statistics: Statistics,
     pub status: Status,
     pub volumes: Vec<Object>,
+    pub pools: Vec<longshore_api::pool::Pool>,
     pub sessions: Vec<longshore_api::state::Session>,
     pub process: Process,
 }
@@ -109,6 +110,7 @@ impl Collection {
                 statistics,
                 status,
                 volumes: plane.objects(ObjectKind::Volume),
+                pools: plane.pools(),
                 sessions: plane.sessions(),
                 process: Process::read(),
             }

@@ -17,7 +17,7 @@ use crate::dashboard;
 use crate::guard::{Needs, guard, same_origin};
 use crate::input::BODY_BYTES_MAX;
 use crate::requests::RequestKind;
-use crate::resources::{config, events, health, logins, maps, objects, sessions, tokens};
+use crate::resources::{config, events, health, logins, maps, objects, pools, sessions, tokens};
 use crate::route::{Mount, Route};
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -25,6 +25,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes.extend(objects::routes());
     routes.extend(maps::routes());
     routes.extend(config::routes());
+    routes.extend(pools::routes());
     routes.extend(sessions::routes());
     routes.extend(tokens::routes());
     routes.extend(logins::routes());
@@ -35,6 +36,7 @@ pub(crate) fn routes() -> Vec<Route> {
 fn mounts() -> Vec<Mount> {
     let mut mounts = objects::mounts();
     mounts.extend(config::mounts());
+    mounts.extend(pools::mounts());
     mounts
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | place | use |
 //! |---|---|
-//! | volumes of files, with their folders; block devices; `sandbox-paths` | read and write |
+//! | volumes of files, with their folders; block devices; drives of pools; `sandbox-paths` | read and write |
 //! | the state directory, the folder of `log.statistics` | read and write |
 //! | folders of the configuration file, of secret files, and of the certificate; credentials of systemd | read |
 //! | `strict`: ports of listeners, 3260, 4420 and 8009, `sandbox-ports`; `auto`: all | listen |
@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use longshore_api::place;
+use longshore_pool::PoolOptions;
 use longshore_remote::RemoteSpec;
 use longshore_sandbox::{Mode, Policy};
 use longshore_volume::{BackendName, VolumeSpec};
@@ -86,6 +87,9 @@ fn policy(start: &Start, state_directory: Option<&Path>) -> Policy {
     for source in &config.volumes {
         add_volume(&mut policy, &source.spec);
     }
+    for drive in config.pools.iter().flat_map(|pool| &pool.drives) {
+        policy.device(drive);
+    }
     for path in &config.sandbox.paths {
         policy.keep(path);
     }
@@ -122,6 +126,11 @@ fn add_volume(policy: &mut Policy, spec: &VolumeSpec) {
             &remote.tls_key_file,
         ] {
             path.iter().for_each(|path| policy.read(path));
+        }
+    }
+    if let Some(pool) = spec.options::<PoolOptions>() {
+        for drive in &pool.drives {
+            policy.device(drive);
         }
     }
     for port in remote_ports(spec) {

@@ -3,6 +3,9 @@
 //! The limit a process is started with is usually 1,024, for the sake of programs that use `select`.
 //! This one does not, so it raises its own limit as far as it may and as the configured limits need.
 
+use std::collections::BTreeSet;
+
+use longshore_pool::PoolOptions;
 use longshore_remote::RemoteSpec;
 use longshore_server::config::PeerLimits;
 use longshore_volume::VolumeSpec;
@@ -18,14 +21,22 @@ const REMOTE_CONNECTIONS: usize = 4;
 /// of a host of middle size. Hosts ask for more only where they have more cores.
 const CONNECTIONS_PER_CONTROLLER: usize = 9;
 
-/// File descriptors of these volumes: one for each file and device, and one for each connection of a remote volume.
+/// File descriptors of these volumes: one for each file, device and drive of a pool, and one for each connection of a
+/// remote volume.
 #[must_use]
 pub fn of_volumes<'a>(specs: impl Iterator<Item = &'a VolumeSpec>) -> usize {
-    let descriptors = |spec: &VolumeSpec| match spec.options::<RemoteSpec>() {
-        Some(remote) => remote.queues.map_or(REMOTE_CONNECTIONS, usize::from),
-        None => usize::from(spec.path.is_some()),
-    };
-    specs.map(descriptors).sum()
+    let mut drives = BTreeSet::new();
+    let mut count = 0;
+    for spec in specs {
+        if let Some(pool) = spec.options::<PoolOptions>() {
+            drives.extend(&pool.drives);
+        }
+        count += match spec.options::<RemoteSpec>() {
+            Some(remote) => remote.queues.map_or(REMOTE_CONNECTIONS, usize::from),
+            None => usize::from(spec.path.is_some()),
+        };
+    }
+    count + drives.len()
 }
 
 /// Makes room for as many connections as `limits` allow, beside so many descriptors of volumes. Says so where there is

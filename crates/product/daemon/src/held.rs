@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use longshore_initiator::url::Url;
+use longshore_pool::PoolOptions;
 use longshore_remote::RemoteSpec;
 use longshore_sandbox::Held;
 use longshore_volume::VolumeSpec;
@@ -32,9 +33,9 @@ pub fn shown() -> String {
 /// Why a volume cannot be opened in the sandbox, with advice.
 pub fn refuses_volume(spec: &VolumeSpec) -> Option<(String, String)> {
     let held = HELD.get()?;
-    if let Some(path) = &spec.path
-        && !held.permits_file(path)
-    {
+    let drives = spec.options::<PoolOptions>().map(|pool| &pool.drives);
+    let mut paths = spec.path.iter().chain(drives.into_iter().flatten());
+    if let Some(path) = paths.find(|path| !held.permits_file(path)) {
         let path = path.display();
         return Some((
             format!("the sandbox of this process does not have {path}"),

@@ -28,7 +28,7 @@ pub mod logging;
 pub mod machine;
 pub mod memory;
 mod opening;
-
+pub mod pools;
 pub mod portals;
 mod scst;
 pub mod serve;

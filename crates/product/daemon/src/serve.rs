@@ -17,7 +17,7 @@ use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
 
 use crate::api::{self, Api, ApiError, Recorder};
-use crate::backends::backends;
+use crate::backends::{backends, close_pools};
 use crate::change::exports::OpenVolumes;
 use crate::change::plane::{Plane, Process};
 use crate::change::server::ServerSwitch;
@@ -47,6 +47,9 @@ const DRAIN_GRACE: Duration = Duration::from_secs(5);
 
 /// How long a change in progress may take until the server stops nevertheless.
 const CHANGE_IN_PROGRESS: Duration = Duration::from_secs(2);
+
+/// How long pools may take for their last checkpoint.
+const POOLS_CLOSE: Duration = Duration::from_secs(10);
 
 /// What is left at least of it for the last look at volumes.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -375,6 +378,7 @@ impl Running {
 
     /// It has ended as asked to. Whether all is well that was written, its volumes know.
     fn stopped(&self) -> ServerEnd {
+        close_pools(POOLS_CLOSE);
         let mut failed = self.server.failed_volumes();
         let names = self.server.volume_names();
         for number in self.last_look.iter().flat_map(|last| last.unseen()) {

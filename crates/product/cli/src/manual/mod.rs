@@ -156,9 +156,11 @@ fn verbs_of(mut command: Command, noun: &str) -> Roff {
     command.build();
     let mut roff = Roff::new();
     roff.control("SH", ["VERBS"]);
-    let verbs = command.find_subcommand(noun).into_iter();
-    for verb in verbs.flat_map(Command::get_subcommands) {
-        let mut usage = format!("longshore {noun} {}", verb.get_name());
+    let Some(command) = command.find_subcommand(noun) else {
+        return roff;
+    };
+    for (words, verb) in leaves(format!("longshore {noun}"), command) {
+        let mut usage = words;
         for argument in verb.get_positionals() {
             usage += &format!(" {argument}");
         }
@@ -182,6 +184,20 @@ fn verbs_of(mut command: Command, noun: &str) -> Roff {
         roff.control("RE", []);
     }
     roff
+}
+
+/// The verbs of a noun, with their words. Verbs may have verbs themselves (`pool volume create`).
+fn leaves(words: String, command: &Command) -> Vec<(String, &Command)> {
+    let verbs = command.get_subcommands().flat_map(|verb| {
+        let words = format!("{words} {}", verb.get_name());
+        match verb.has_subcommands() {
+            true => leaves(words, verb),
+            false => vec![(words, verb)],
+        }
+    });
+    verbs
+        .filter(|(_, verb)| verb.get_name() != "help")
+        .collect()
 }
 
 /// The sections that the table of the command line does not have.

@@ -32,6 +32,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("top", &TOP),
     ("dashboard", &DASHBOARD),
     ("volume", &VOLUME),
+    ("pool", &POOL),
     ("target", &TARGET),
     ("session", &SESSION),
     ("plan", &PLAN),
@@ -117,6 +118,7 @@ const LONGSHORE: Page = Page {
         ("longshore-status", "1"),
         ("longshore-top", "1"),
         ("longshore-volume", "1"),
+        ("longshore-pool", "1"),
         ("longshore-target", "1"),
         ("longshore-session", "1"),
         ("longshore-plan", "1"),
@@ -651,6 +653,58 @@ const VOLUME: Page = Page {
     see_also: &[
         ("longshore", "1"),
         ("longshore-target", "1"),
+        ("longshore.toml", "5"),
+    ],
+};
+
+const POOL: Page = Page {
+    notes: &[
+        "A pool is named by all its drives, with `+` between them and a `/` in each path; by the name of a [[pool]] table \
+         of the file of `--config`; or by the name or UUID by which a running server knows it. Names of pools, volumes and \
+         snapshots have 1 to 64 letters, digits, `.`, `_` and `-`.",
+        "While a server has the pool open, the verbs go through its control API, except `check`, which needs the pool to be \
+         closed. Otherwise they open the drives themselves. `create` always does.",
+        "Volumes that are served are resized with `longshore volume resize`, since their size is part of the \
+         configuration. `resize`, `delete` and `rollback` here take volumes that are not served.",
+        "A pool has no mirror, and no drive can be added or removed. Losing a drive is losing the pool.",
+    ],
+    signals: &[],
+    exit_status: &[
+        ("0", "Success. Of `check`: the pool is sound."),
+        (
+            "1",
+            "Failure: the pool cannot be read, or nothing was changed. Standard error says why.",
+        ),
+        USAGE,
+        (
+            "3",
+            "`check`: the pool is damaged; standard output says where.",
+        ),
+    ],
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        (
+            "Make a pool of a file, and serve a compressed volume in it:",
+            "longshore pool create tank /srv/tank.img --size 100G\nlongshore serve --volume \
+             disk0,backend=pool,pool=/srv/tank.img,size=10G,compression=lz4",
+        ),
+        (
+            "Make a snapshot of two volumes at one moment while they are served:",
+            "longshore pool snapshot create tank monday disk0 disk1",
+        ),
+        (
+            "Make a volume of a snapshot:",
+            "longshore pool snapshot clone tank disk0@monday trial",
+        ),
+        (
+            "Check a pool that is closed:",
+            "longshore pool check /srv/tank.img --data",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-volume", "1"),
         ("longshore.toml", "5"),
     ],
 };

@@ -8,6 +8,7 @@ use serde_json::Value;
 /// Keys whose values are texts, whatever they look like.
 const TEXTS: &[&str] = &[
     "alias",
+    "compression",
     // One is called `null`.
     "backend",
     "host-nqn",
@@ -15,6 +16,8 @@ const TEXTS: &[&str] = &[
     "moved-to",
     "naa",
     "path",
+    "pool",
+    "pool-volume",
     "product",
     "secret-file",
     "dhchap-secret-file",

@@ -38,7 +38,7 @@ fn every_json_document_has_a_version() {
         desk.path("image"),
         desk.path("copy"),
     );
-    let secret = desk.path("secret");
+    let (secret, drive) = (desk.path("secret"), desk.path("drive"));
     desk.run(&["key", "generate", &secret]).good();
     let small = ["--operations", "50"];
     let outputs: &[(&[&str], i32)] = &[
@@ -60,6 +60,12 @@ fn every_json_document_has_a_version() {
         (&["advise", &a, "--time", "2s"], 0),
         (&["predict", "--preset", "scst-10ms"], 0),
         (&["key", "check", &secret], 0),
+        (&["pool", "create", "tank", &drive, "--size", "64M"], 0),
+        (&["pool", "volume", "create", &drive, "a", "1M"], 0),
+        (&["pool", "snapshot", "create", &drive, "s", "a"], 0),
+        (&["pool", "list", &drive], 0),
+        (&["pool", "show", &drive], 0),
+        (&["pool", "check", &drive, "--data"], 0),
     ];
     let (socket, state) = (desk.path("socket"), desk.path("state-of-api"));
     std::fs::create_dir(&state).unwrap();
@@ -87,6 +93,7 @@ fn every_json_document_has_a_version() {
         (&["plan", &file], 10),
         (&["apply", &file], 0),
         (&["volume", "list"], 0),
+        (&["pool", "list"], 0),
         (&["target", "list"], 0),
         (&["session", "list"], 0),
         (&["config", "history"], 0),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore_api::object::{Object, ObjectState};
+use longshore_api::pool::{Pool, PoolState, PoolUsage};
 use longshore_server::observe::{Octaves, ProtocolClients, ShardStatistics, VolumeCounts};
 use serde_json::Value as Json;
 
@@ -16,6 +17,7 @@ pub(super) fn families(sources: &Sources<'_>) -> Vec<Family> {
     let mut families = server(sources);
     families.extend(process(sources));
     families.extend(volumes(sources));
+    families.extend(pools(sources));
     families.push(stages(sources));
     families.extend(sessions(sources));
     families.extend(clients(sources));
@@ -242,6 +244,82 @@ fn volume_limits(counts: &[VolumeCounts]) -> Family {
         labels.push(("kind", kind.to_owned()));
         (labels, gauge(limit))
     })
+}
+
+/// Pools that are open, and the volumes in them.
+fn pools(sources: &Sources<'_>) -> Vec<Family> {
+    let pools = &sources.collected.pools;
+    let usages = || pools.iter().filter_map(|it| Some((it, it.usage.as_ref()?)));
+    let name = |pool: &Pool| label("pool", &pool.name);
+    let bytes = |family, help, value: fn(&PoolUsage) -> u64| {
+        Family::new(family, help).each(usages(), |(pool, usage)| (name(pool), gauge(value(usage))))
+    };
+    let counter = |family, help, value: fn(&PoolUsage) -> u64| {
+        Family::new(family, help).each(usages(), |(pool, usage)| {
+            (name(pool), Value::Counter(value(usage)))
+        })
+    };
+    let volumes = || {
+        pools.iter().flat_map(|pool| {
+            let volumes = pool.volumes.iter();
+            volumes.map(move |volume| (pool, volume))
+        })
+    };
+    vec![
+        Family::new(
+            "longshore_pool_failed",
+            "Whether a pool takes no more writes, because a write or sync failed",
+        )
+        .each(pools, |pool| {
+            (name(pool), is(pool.state == PoolState::Failed))
+        }),
+        bytes("longshore_pool_size_bytes", "Size of a pool", |it| {
+            it.size_bytes
+        }),
+        bytes(
+            "longshore_pool_capacity_bytes",
+            "Data that a pool has room for",
+            |it| it.capacity_bytes,
+        ),
+        bytes(
+            "longshore_pool_used_bytes",
+            "Data in a pool, compressed",
+            |it| it.used_bytes,
+        ),
+        bytes(
+            "longshore_pool_map_bytes",
+            "Memory of the maps of a pool",
+            |it| it.map_bytes,
+        ),
+        counter(
+            "longshore_pool_host_bytes",
+            "Bytes that hosts have written since a pool was opened",
+            |it| it.host_bytes,
+        ),
+        counter(
+            "longshore_pool_record_bytes",
+            "Bytes that these writes, and moving old data, took on the drives",
+            |it| it.record_bytes,
+        ),
+        Family::new(
+            "longshore_pool_volume_owned_bytes",
+            "Bytes of a pool that deleting a volume would free",
+        )
+        .each(volumes(), |(pool, volume)| {
+            let mut labels = name(pool);
+            labels.push(("volume", volume.name.clone()));
+            (labels, gauge(volume.owned_bytes))
+        }),
+        Family::new(
+            "longshore_pool_snapshots",
+            "Snapshots of a volume of a pool",
+        )
+        .each(volumes(), |(pool, volume)| {
+            let mut labels = name(pool);
+            labels.push(("volume", volume.name.clone()));
+            (labels, size(volume.snapshots.len()))
+        }),
+    ]
 }
 
 /// Where the time of operations went, over all sizes.

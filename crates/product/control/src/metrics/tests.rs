@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use longshore_api::change::Revision;
 use longshore_api::object::{Keys, Object, ObjectId, ObjectKind, ObjectState, Owner};
+use longshore_api::pool::{Pool, PoolSnapshot, PoolState, PoolUsage, PoolVolume};
 use longshore_api::state::{Health, Session, Status};
 use longshore_server::Statistics;
 use longshore_server::observe::{
@@ -94,6 +95,37 @@ fn count(name: &'static str, count: u64) -> NamedCount {
     NamedCount { name, count }
 }
 
+fn pool() -> Pool {
+    let snapshot = PoolSnapshot {
+        name: "monday".to_owned(),
+        volume: "disk0".to_owned(),
+        uuid: String::new(),
+        size_bytes: 1 << 20,
+        owned_bytes: 1,
+        in_use: false,
+    };
+    Pool {
+        name: "tank".to_owned(),
+        uuid: None,
+        state: PoolState::Open,
+        drives: Vec::new(),
+        usage: Some(PoolUsage::default()),
+        volumes: vec![PoolVolume {
+            name: "disk0".to_owned(),
+            uuid: String::new(),
+            size_bytes: 1 << 20,
+            block_size: 512,
+            compression: "none".to_owned(),
+            quota_bytes: None,
+            owned_bytes: 4096,
+            shared_bytes: 1,
+            in_use: true,
+            snapshots: vec![snapshot],
+        }],
+        orphans: Vec::new(),
+    }
+}
+
 fn collected() -> Collected {
     let facts = json!({"size-bytes": 1_048_576, "uuid": "317d9cfa"});
     let volume = Object {
@@ -128,6 +160,7 @@ fn collected() -> Collected {
             health: Health::default(),
         },
         volumes: vec![volume],
+        pools: vec![pool()],
         sessions: vec![Session {
             id: "1".to_owned(),
             protocol: "iscsi".to_owned(),

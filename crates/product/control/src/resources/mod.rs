@@ -6,5 +6,6 @@ pub(crate) mod health;
 pub(crate) mod logins;
 pub(crate) mod maps;
 pub(crate) mod objects;
+pub(crate) mod pools;
 pub(crate) mod sessions;
 pub(crate) mod tokens;

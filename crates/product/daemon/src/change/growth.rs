@@ -28,7 +28,8 @@ pub struct GrownFile {
 pub(super) struct Growth {
     pub name: String,
     pub volume: Arc<dyn Volume>,
-    pub path: PathBuf,
+    /// What has no file of its own grows after the switch.
+    pub path: Option<PathBuf>,
     pub size: u64,
 }
 
@@ -50,10 +51,13 @@ impl Growth {
         if !condition.is_sound() {
             return Err(condition.to_string());
         }
-        let found = std::fs::metadata(&self.path).map_err(|error| error.to_string())?;
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
         Ok(
             (found.is_file() && found.len() < self.size).then(|| GrownFile {
-                path: self.path.clone(),
+                path: path.clone(),
                 before: found.len(),
                 size: self.size,
             }),

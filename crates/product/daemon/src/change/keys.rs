@@ -247,11 +247,14 @@ pub(super) fn check_paths(id: &ObjectId, keys: &Keys) -> Result<(), Box<Problem>
     let mut keys = keys.clone();
     let mut relative = None;
     walk(&mut keys, &mut |key, value| {
-        if PATHS.contains(&key)
-            && let Value::String(path) = value
-            && Path::new(path).is_relative()
-        {
-            relative = Some((key.to_owned(), path.clone()));
+        let Value::String(text) = value else { return };
+        let mut paths: Box<dyn Iterator<Item = &str>> = match key {
+            "pool" if text.contains('/') => Box::new(text.split('+')),
+            _ if PATHS.contains(&key) => Box::new(std::iter::once(&**text)),
+            _ => return,
+        };
+        if let Some(path) = paths.find(|path| Path::new(path).is_relative()) {
+            relative = Some((key.to_owned(), path.to_owned()));
         }
     });
     match relative {
@@ -277,10 +280,21 @@ pub(super) fn normal(keys: &Keys, directory: &Path) -> Keys {
                 remove_defaults(table);
             }
         }
+        if key == "pool"
+            && let Value::Array(drives) = value
+        {
+            let drives: Vec<&str> = drives.iter().filter_map(Value::as_str).collect();
+            *value = drives.join("+").into();
+            return;
+        }
         let Value::String(text) = value else { return };
-        if PATHS.contains(&key) {
+        if key == "pool" && text.contains('/') {
+            let drives = text.split('+').map(|drive| directory.join(drive));
+            let drives = drives.map(|drive| drive.to_string_lossy().into_owned());
+            *value = drives.collect::<Vec<_>>().join("+").into();
+        } else if PATHS.contains(&key) {
             *value = directory.join(&*text).to_string_lossy().into();
-        } else if matches!(key, "size" | "block-size" | "physical-block-size")
+        } else if matches!(key, "size" | "block-size" | "physical-block-size" | "quota")
             || key.ends_with("-length")
             || key.starts_with("max-")
         {
@@ -517,6 +531,26 @@ mod tests {
             json!({"size": 1_048_576, "path": "/srv/a.img", "enabled": true, "luns": [{"lun": 0}]}),
         );
         assert_eq!(normal(&one, here), normal(&other, here));
+        let one = keys(json!({"pool": "a.img+./b/c.img", "quota": "1G"}));
+        let other = keys(json!({"pool": ["/srv/a.img", "/srv/./b/c.img"], "quota": 1_073_741_824}));
+        assert_eq!(normal(&one, here), normal(&other, here));
+        let named = keys(json!({"pool": "tank"}));
+        assert_eq!(normal(&named, here), named);
+    }
+
+    #[test]
+    fn drives_of_pools_have_whole_paths() {
+        let volume = ObjectId {
+            kind: ObjectKind::Volume,
+            name: "a".to_owned(),
+        };
+        for good in [json!("tank"), json!("/a.img+/b.img"), json!(["/a.img"])] {
+            check_paths(&volume, &keys(json!({ "pool": good }))).unwrap();
+        }
+        for bad in [json!("/a.img+b.img"), json!("./a.img"), json!(["./a.img"])] {
+            let refused = check_paths(&volume, &keys(json!({ "pool": bad }))).unwrap_err();
+            assert!(refused.title.contains("relative path"), "{refused}");
+        }
     }
 
     #[test]

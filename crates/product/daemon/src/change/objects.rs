@@ -7,12 +7,14 @@ use std::sync::Arc;
 use longshore_api::object::{Document, Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_iscsi::name::IscsiName;
+use longshore_pool::PoolOptions;
 use longshore_remote::RemoteSpec;
 use longshore_volume::{InlineWrites, VolumeSpec};
 use serde_json::{Value, json};
 
 use super::keys;
 use crate::config::file::ConfigFile;
+use crate::config::pool::Compression;
 use crate::config::subsystem::DEFAULT_SUBSYSTEM;
 use crate::config::target::DEFAULT_TARGET;
 use crate::config::{Arguments, Config};
@@ -338,6 +340,18 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
         }
         set("queues", remote.queues.map(Value::from));
         set("depth", remote.depth.map(Value::from));
+    }
+    if let Some(pool) = spec.options::<PoolOptions>() {
+        let drives = pool.drives.iter().map(|drive| drive.to_string_lossy());
+        let drives = drives.collect::<Vec<_>>().join("+");
+        set(
+            "pool",
+            Some(drives).filter(|it| !it.is_empty()).map(Value::from),
+        );
+        set("pool-volume", pool.volume.clone().map(Value::from));
+        let compression = pool.compression.map(Compression::word);
+        set("compression", compression.map(Value::from));
+        set("quota", pool.quota.map(Value::from));
     }
     keys
 }

@@ -7,6 +7,7 @@ use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Session;
 use longshore_iscsi::server::directory::{Authentication, ChapAccount};
+use longshore_pool::PoolOptions;
 use longshore_server::config::{SubsystemConfig, TargetConfig};
 use serde_json::Value;
 
@@ -17,12 +18,13 @@ use crate::config::Config;
 use crate::config::size::Size;
 
 /// Settings of the file outside of objects that take effect while the server runs.
-const TAKEN_OVER: [&str; 7] = [
+const TAKEN_OVER: [&str; 8] = [
     "engine.transmit",
     "engine.nagle-",
     "engine.send",
     "discovery.",
     "iscsi.",
+    "pool",
     LISTENERS[0],
     LISTENERS[1],
 ];
@@ -225,11 +227,17 @@ pub(super) fn check(
         let path = |config: &Config| {
             let mut volumes = config.volumes.iter();
             let source = volumes.find(|source| source.spec.name == id.name)?;
-            source.spec.path.clone()
+            Some(match source.spec.options::<PoolOptions>() {
+                Some(pool) if !pool.drives.is_empty() => {
+                    let name = pool.volume.clone().unwrap_or_else(|| id.name.clone());
+                    (pool.drives.clone(), name)
+                }
+                _ => (vec![source.spec.path.clone()?], String::new()),
+            })
         };
         if !replacing.is_empty() && path(configs.0).is_some_and(|it| path(configs.1) == Some(it)) {
             let title = format!(
-                "{id}: {} cannot change while its file or device is open",
+                "{id}: {} cannot change while its file, its device or its volume of a pool is open",
                 replacing.join(", ")
             );
             problems.push(located(
@@ -290,7 +298,7 @@ fn check_size(id: &ObjectId, step: &Step, open: &Open) -> Option<(String, &'stat
         ));
     }
     if size > open.size_bytes && !open.grows {
-        let title = format!("{id}: only volumes of files grow while they are served");
+        let title = format!("{id}: only volumes of files and of pools grow while they are served");
         return Some((
             title,
             "remove the volume and add it again, or use --replace",

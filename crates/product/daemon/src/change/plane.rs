@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use longshore_api::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
 use longshore_api::object::{Document, Object, ObjectId, ObjectKind, ObjectState, Owner};
 use longshore_api::plane::ControlPlane;
+use longshore_api::pool::{Pool, PoolChange};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::record::Record;
 use longshore_api::state::{Health, Session, Status};
@@ -26,7 +27,7 @@ use super::locks::{locked, since_1970_ms};
 use super::problems::{Refusal, Refused};
 use super::store::Store;
 use crate::config::file::ConfigFile;
-use crate::held;
+use crate::{held, pools};
 use now::{Now, uses};
 use outlook::{check_revision, users};
 use parts::PATIENCE;
@@ -197,6 +198,28 @@ impl ControlPlane for Plane {
 
     fn sessions(&self) -> Vec<Session> {
         self.switch.sessions().all
+    }
+
+    fn pools(&self) -> Vec<Pool> {
+        pools::all(&self.now().config.pools)
+    }
+
+    fn pool(&self, name: &str) -> Result<Pool, Refused> {
+        pools::shown(&self.now().config.pools, name)
+    }
+
+    fn change_pool(
+        &self,
+        name: &str,
+        change: &PoolChange,
+        caller: &Caller,
+    ) -> Result<Pool, Refused> {
+        let changed = pools::change(&self.now().config.pools, name, change)?;
+        let message = format!("pool {name}: {change}");
+        tracing::info!("{} changes {message}", caller.name);
+        let data = json!({ "pool": changed.name, "caller": caller.name });
+        self.leaving.record().tell("pool", &message, data);
+        Ok(changed)
     }
 
     fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Refused> {

@@ -16,6 +16,7 @@ use crate::backends::backends;
 use crate::config::VolumeSource;
 use crate::machine;
 use crate::opening::log_opened;
+use crate::pools::MadeVolume;
 
 /// Volumes that were opened for a change. Files that were created or made longer for it are as before again unless they
 /// are [kept](Self::keep).
@@ -24,6 +25,7 @@ pub(super) struct Prepared {
     volumes: Vec<(String, Arc<dyn Volume>)>,
     created: Vec<NewFile>,
     grown: Vec<GrownFile>,
+    made: Vec<MadeVolume>,
 }
 
 /// What is to be prepared.
@@ -148,6 +150,9 @@ impl Prepared {
             let path = path.clone();
             self.created.push(NewFile { path, size });
         }
+        if opened.created {
+            self.made.extend(MadeVolume::of(&spec));
+        }
         let volume = opened.volume;
         log_opened(source, volume.as_ref());
         let uuid = volume.identity().uuid;
@@ -167,6 +172,7 @@ impl Prepared {
     pub(super) fn keep(&mut self) -> Vec<(String, Arc<dyn Volume>)> {
         self.created.clear();
         self.grown.clear();
+        self.made.clear();
         std::mem::take(&mut self.volumes)
     }
 
@@ -180,5 +186,11 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         shrink_all_back(&std::mem::take(&mut self.grown));
         self.created.drain(..).for_each(|file| remove_unused(&file));
+        let made = std::mem::take(&mut self.made);
+        if !made.is_empty() {
+            // Volumes that are open cannot be deleted.
+            self.volumes.clear();
+            made.iter().for_each(MadeVolume::delete);
+        }
     }
 }

@@ -39,7 +39,8 @@ pub fn check(file: Option<&ConfigFile>, arguments: Arguments) -> Findings {
         unknown: UnknownVolumes::Refused,
     };
     let mut unsound = Problems::default();
-    let (volumes, _) = volumes(parts, &mut unsound);
+    let pools = unsound.pools(file);
+    let (volumes, _) = volumes(parts, &pools, &mut unsound);
     if unsound.0.is_empty() {
         for volume in volumes {
             if let Err(error) = backends().survey(&volume.spec) {

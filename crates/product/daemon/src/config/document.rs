@@ -22,6 +22,7 @@ use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
+use super::pool::{Compression, PoolPlace, PoolSettings, PoolTable};
 use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{
     Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl, TlsDerivation, TlsIdentity,
@@ -50,6 +51,8 @@ pub struct Document {
     /// Ports of listeners and of other servers that may come later.
     #[serde(default)]
     pub sandbox_ports: Vec<u16>,
+    #[serde(default)]
+    pub pool: Vec<PoolTable>,
     #[serde(default)]
     pub volume: Vec<VolumeTable>,
     #[serde(default)]
@@ -100,6 +103,10 @@ pub struct VolumeTable {
     delay: Option<Delay>,
     rate: Option<Size>,
     slow_anywhere: Option<bool>,
+    pool: Option<PoolPlace>,
+    pool_volume: Option<String>,
+    compression: Option<Compression>,
+    quota: Option<Size>,
     url: Option<RemoteUrl>,
     secret_file: Option<PathBuf>,
     dhchap_secret_file: Option<PathBuf>,
@@ -160,6 +167,12 @@ impl VolumeTable {
                 queues: self.queues,
                 depth: self.depth,
                 give_up: self.give_up,
+            },
+            pool: PoolSettings {
+                pool: self.pool.clone(),
+                volume: self.pool_volume.clone(),
+                compression: self.compression,
+                quota: self.quota,
             },
         }
     }

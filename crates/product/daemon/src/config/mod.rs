@@ -34,6 +34,8 @@ pub mod log;
 pub mod masked;
 mod numbers;
 pub mod nvme_listener;
+pub mod pool;
+pub mod pools;
 pub mod problem;
 pub mod reach;
 pub mod reactor;
@@ -59,7 +61,7 @@ mod syntax;
 mod tls;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longshore_api::object::Owner;
@@ -84,13 +86,14 @@ use log::{LogConfig, LogFilter, LogFormat};
 use nvme_listener::{
     DEFAULT_NVME_LISTENER, DiscoveryArgument, DiscoveryListeners, NvmeListenerConfig,
 };
+use pool::PoolConfig;
 use problem::{Location, Problem, ProblemKind};
 use reactor::ReactorSettings;
 use subsystem::{DEFAULT_SUBSYSTEM, SubsystemReader};
 use target::{DEFAULT_TARGET, TargetReader, UnknownVolumes};
 use transmit::TransmitKeys;
 use transmit_sources::TransmitSources;
-use volume::VolumeArgument;
+use volume::{VolumeArgument, VolumeSettings};
 use warning::Warning;
 
 /// What the command line says; `None` and empty are "not given".
@@ -145,6 +148,8 @@ pub struct Config {
     /// Volumes by index, those of the file first, then those of the command line, then those of the API; their names are
     /// distinct.
     pub volumes: Vec<VolumeSource>,
+    /// Pools that volumes can name; their names are distinct.
+    pub pools: Vec<PoolConfig>,
     /// Targets that are enabled; their names are distinct.
     pub targets: Vec<TargetConfig>,
     /// Names of all targets.
@@ -261,10 +266,12 @@ impl Config {
         } = parts;
         let mut problems = Problems::default();
         let mut warnings = Vec::new();
-        let (volumes, names) = volumes(parts, &mut problems);
+        let pools = problems.pools(file);
+        let (volumes, names) = volumes(parts, &pools, &mut problems);
 
         let mut config = Self {
             volumes,
+            pools,
             targets: Vec::new(),
             target_names: HashSet::new(),
             relative_ports: HashMap::new(),
@@ -612,6 +619,13 @@ impl Problems {
         self.0.push(problem);
     }
 
+    /// The pools of a file, those that are in order.
+    fn pools(&mut self, file: Option<&ConfigFile>) -> Vec<PoolConfig> {
+        let (pools, found) = file.map(pools::read).unwrap_or_default();
+        self.0.extend(found);
+        pools
+    }
+
     /// What there is if there is no problem with it.
     fn note<T>(&mut self, outcome: Result<T, Problem>) -> Option<T> {
         outcome.map_err(|problem| self.add(problem)).ok()
@@ -619,11 +633,15 @@ impl Problems {
 }
 
 /// The volumes of the file, then those of the command line, then those of the API.
-fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, VolumeNames) {
+fn volumes(
+    parts: Parts<'_>,
+    pools: &[PoolConfig],
+    problems: &mut Problems,
+) -> (Vec<VolumeSource>, VolumeNames) {
     let mut volumes: Vec<VolumeSource> = Vec::new();
     let mut names = VolumeNames::default();
     if let Some(file) = parts.file {
-        read_volumes(file, Owner::File, &mut volumes, &mut names, problems);
+        read_volumes(file, Owner::File, pools, &mut volumes, &mut names, problems);
     }
     for VolumeArgument { name, settings } in &parts.arguments.volumes {
         let general = |kind| Problem::general(kind);
@@ -631,7 +649,10 @@ fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, Vol
             problems.add(general(ProblemKind::DuplicateVolume(name.clone())));
         }
         names.add(name);
-        let spec = settings.clone().specification(name);
+        let mut settings = settings.clone();
+        let found = find_pool(&mut settings, pools, Path::to_owned);
+        problems.note(found.map_err(general));
+        let spec = settings.specification(name);
         let spec = spec.ok_or_else(|| general(ProblemKind::NoBackend(name.clone())));
         if let Some(spec) = problems.note(spec) {
             volumes.push(VolumeSource {
@@ -644,7 +665,7 @@ fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, Vol
     }
     names.number_these();
     for file in parts.objects {
-        read_volumes(file, Owner::Api, &mut volumes, &mut names, problems);
+        read_volumes(file, Owner::Api, pools, &mut volumes, &mut names, problems);
     }
     check_worldwide_names(&volumes, problems);
     (volumes, names)
@@ -654,6 +675,7 @@ fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, Vol
 fn read_volumes(
     file: &ConfigFile,
     owner: Owner,
+    pools: &[PoolConfig],
     volumes: &mut Vec<VolumeSource>,
     names: &mut VolumeNames,
     problems: &mut Problems,
@@ -678,6 +700,8 @@ fn read_volumes(
         ] {
             *path = path.take().map(|path| secret_file::place(file, &path));
         }
+        let found = find_pool(&mut settings, pools, |path| file.resolve(path));
+        problems.note(found.map_err(at));
         let limits = settings.limits.check();
         problems.note(limits.map_err(|error| at(ProblemKind::Setting(error.into()))));
         let slow = settings.slow.check();
@@ -693,6 +717,20 @@ fn read_volumes(
             });
         }
     }
+}
+
+/// Puts drives in the place of the name of a pool.
+fn find_pool(
+    settings: &mut VolumeSettings,
+    pools: &[PoolConfig],
+    resolve: impl Fn(&Path) -> PathBuf,
+) -> Result<(), ProblemKind> {
+    let found = settings.pool.find(pools, resolve);
+    let is_direct = found.map_err(|error| ProblemKind::Setting(error.into()))?;
+    if is_direct {
+        settings.direct = Some(true);
+    }
+    Ok(())
 }
 
 /// Hosts take two disks of one worldwide name for two paths to one disk, and mix their data up. Names that are

@@ -196,6 +196,15 @@ pub enum ProblemKind {
     /// Two volumes of one name.
     #[error("two volumes have the name `{0}`; rename one of them")]
     DuplicateVolume(String),
+    /// Two pools of one name.
+    #[error("two pools have the name `{0}`; rename one of them")]
+    DuplicatePool(String),
+    #[error(
+        "`{0}` is not a name of a pool; use 1 to 64 letters, digits, `.`, `_` or `-`, the first a letter or digit"
+    )]
+    BadPoolName(String),
+    #[error("pool `{0}` has no drives; list all its files and devices")]
+    NoDrives(String),
     /// Two volumes that hosts would take for one.
     #[error(
         "volumes `{volume}` and `{other}` have the worldwide name naa.{naa}: hosts would take them for one disk; \

@@ -13,6 +13,7 @@ use super::document::{
     LogTable, LunTable, NamespaceTable, SubsystemTable, TargetTable, VolumeTable,
 };
 use super::limits::{LimitsTable, NegotiationTable};
+use super::pool::PoolTable;
 
 /// A table of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub fn tables() -> Vec<Table> {
     vec![
         table("", keys_of::<Document>()),
         table("[[volume]]", keys_of::<VolumeTable>()),
+        table("[[pool]]", keys_of::<PoolTable>()),
         table("[[target]]", keys_of::<TargetTable>()),
         table("[[target.access]]", keys_of::<AccessTable>()),
         table("luns", keys_of::<LunTable>()),

@@ -876,7 +876,7 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 8);
+    assert_eq!(examples.len(), 9);
     let directory = tempfile::tempdir().unwrap();
     for example in examples {
         let example = dhchap::with_secret_files(&directory, example);
@@ -945,6 +945,72 @@ fn the_documentation_has_every_key_and_no_other() {
             known.is_some_and(|table| table.keys.contains(&key.as_str())),
             "{heading} {key}"
         );
+    }
+}
+
+#[test]
+fn volumes_name_pools_of_the_file_or_their_drives() {
+    use longshore_pool::{POOL, PoolOptions};
+
+    let text = "[[pool]]\nname = \"tank\"\ndrives = [\"a.img\", \"/dev/sdx\"]\ndirect = true\n\
+        [[volume]]\nname = \"x\"\nbackend = \"pool\"\npool = \"tank\"\npool-volume = \"y@monday\"\n\
+        [[volume]]\nname = \"z\"\nbackend = \"pool\"\npool = [\"./b.img\", \"/c.img\"]\nsize = \"1G\"\n\
+        compression = \"lz4\"\nquota = \"2G\"\n";
+    let config = assemble(text).unwrap();
+    let options = |place: usize| {
+        let spec = &config.volumes[place].spec;
+        assert_eq!(spec.backend, POOL);
+        (spec.options::<PoolOptions>().unwrap().clone(), spec.direct)
+    };
+    let (named, direct) = options(0);
+    assert!(direct);
+    assert!(named.drives[0].ends_with("a.img") && named.drives[0] != Path::new("a.img"));
+    assert_eq!(named.drives[1], Path::new("/dev/sdx"));
+    assert_eq!(named.volume.as_deref(), Some("y@monday"));
+    let (listed, direct) = options(1);
+    assert!(!direct);
+    assert_eq!(listed.drives.len(), 2);
+    assert_eq!(listed.quota, Some(2 << 30));
+    for (text, expected) in [
+        (
+            text.replace("pool = \"tank\"", "pool = \"tonk\""),
+            "did you mean `tank`",
+        ),
+        (
+            text.replace("[\"a.img\", \"/dev/sdx\"]", "[]"),
+            "has no drives",
+        ),
+        (
+            format!("{text}[[pool]]\nname = \"tank\"\ndrives = [\"c\"]\n"),
+            "two pools",
+        ),
+        (
+            text.replace("compression = \"lz4\"", "compression = \"zip\""),
+            "use none or lz4",
+        ),
+    ] {
+        let message = refusal(&text);
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn options_of_pools_mean_nothing_to_others_nor_those_of_others_to_pools() {
+    for (volume, expected) in [
+        (
+            "d,backend=mem,size=1M,compression=lz4",
+            "compression means nothing",
+        ),
+        ("d,backend=pool,pool=/a,queues=2", "queues means nothing"),
+        ("d,backend=iscsi,quota=1G", "quota means nothing"),
+        ("d,backend=pool", "needs pool="),
+        ("d,backend=pool,pool=/a,path=/b", "path means nothing"),
+    ] {
+        let volume: VolumeArgument = volume.parse().unwrap();
+        let spec = volume.settings.specification(&volume.name).unwrap();
+        let refused = crate::backends::backends().survey(&spec);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
     }
 }
 

@@ -3,10 +3,14 @@
 //! ```text
 //! NAME[,key=value]…
 //!
-//!   backend     null | mem | file | block | iscsi | nvme-tcp   what stores the data (required)
+//!   backend     null | mem | file | block | pool | iscsi | nvme-tcp   what stores the data (required)
 //!   path        PATH                             file, block
+//!   pool        NAME | DRIVE[+DRIVE]…            pool: its name, or all its drives
+//!   pool-volume NAME[@SNAPSHOT]                  pool: what the volume is called there
+//!   compression none | lz4                       pool: how a new volume keeps its data
+//!   quota       20G                              pool: what a new volume and its snapshots may take
 //!   url         iscsi://… | nvme+tcp://…         iscsi, nvme-tcp: the remote volume
-//!   size        10G                              null, mem: required; file: creates it
+//!   size        10G                              null, mem: required; file, pool: creates it
 //!   block-size  512 | 4096                       512 when not given
 //!   physical-block-size  512 to 64K              what hosts are told the medium writes in one piece
 //!   read-only   [yes|no]                         alone it means yes
@@ -44,13 +48,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use longshore_pool::POOL;
 use longshore_volume::InlineWrites;
-use longshore_volume::open::PHYSICAL_BLOCK_MAX;
+use longshore_volume::open::{BackendOptions, PHYSICAL_BLOCK_MAX};
 use longshore_volume::{BackendName, Naa, NaaError, VolumeSpec};
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::masked::Masked;
+use super::pool::{PoolSettingError, PoolSettings};
 use super::remote::{RemoteSettingError, RemoteSettings};
 use super::size::{Size, SizeError, Span, SpanError};
 use super::slow::{SlowError, SlowSettings};
@@ -59,7 +65,7 @@ use super::throttle::{LimitError, LimitSettings};
 use crate::backends::backends;
 
 /// Backends that are agreed for later versions and refused by this one.
-const LATER_BACKENDS: [&str; 2] = ["pool", "rbd"];
+const LATER_BACKENDS: [&str; 1] = ["rbd"];
 
 /// A backend by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +125,8 @@ pub struct VolumeSettings {
     pub slow: SlowSettings,
     /// What is said of a remote volume.
     pub remote: RemoteSettings,
+    /// What is said of a volume of a pool.
+    pub pool: PoolSettings,
 }
 
 impl VolumeSettings {
@@ -142,7 +150,19 @@ impl VolumeSettings {
         spec.limits = self.limits.limits();
         spec.slow = self.slow.specification();
         let block_size = self.block_size.map(|size| size.0);
-        spec.options = Some(Arc::new(self.remote.specification(block_size)));
+        let (remote, pool) = (
+            self.remote.specification(block_size),
+            self.pool.specification(),
+        );
+        // Those of other backends are given to it to be refused.
+        let is_pool = match spec.backend == POOL {
+            true => remote.first_given().is_none(),
+            false => pool.first_given().is_some(),
+        };
+        spec.options = Some(match is_pool {
+            true => Arc::new(pool),
+            false => Arc::new(remote),
+        });
         Some(spec)
     }
 }
@@ -154,8 +174,8 @@ pub enum SettingError {
     UnknownBackend(String),
     /// A backend of a later version.
     #[error(
-        "backend `{0}` is not available in this version; use null, mem, file, block, iscsi or \
-         nvme-tcp"
+        "backend `{0}` is not available in this version; use null, mem, file, block, pool, \
+         iscsi or nvme-tcp"
     )]
     BackendNotBuilt(String),
     #[error(transparent)]
@@ -205,6 +225,9 @@ pub enum SettingError {
     /// A setting of a remote volume.
     #[error(transparent)]
     Remote(#[from] RemoteSettingError),
+    /// A setting of a volume of a pool.
+    #[error(transparent)]
+    Pool(#[from] PoolSettingError),
     #[error("`{0}` is not a UUID")]
     Uuid(String),
     /// Not a volume name.
@@ -416,7 +439,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 36] = [
+const KEYS: [&str; 40] = [
     "backend",
     "path",
     "size",
@@ -441,6 +464,10 @@ const KEYS: [&str; 36] = [
     "delay",
     "rate",
     "slow-anywhere",
+    "pool",
+    "pool-volume",
+    "compression",
+    "quota",
     "url",
     "secret-file",
     "dhchap-secret-file",
@@ -595,6 +622,19 @@ impl VolumeSettings {
                 let rate = Size::parse(&needed(value)?).map_err(SettingError::from)?;
                 once(key, &mut self.slow.rate, rate)?;
                 Ok(self.slow.check().map_err(SettingError::from)?)
+            }
+            "pool" => {
+                let place = needed(value)?.parse().map_err(SettingError::from)?;
+                once(key, &mut self.pool.pool, place)
+            }
+            "pool-volume" => once(key, &mut self.pool.volume, needed(value)?),
+            "compression" => {
+                let compression = needed(value)?.parse().map_err(SettingError::from)?;
+                once(key, &mut self.pool.compression, compression)
+            }
+            "quota" => {
+                let quota = Size::parse(&needed(value)?).map_err(SettingError::from)?;
+                once(key, &mut self.pool.quota, quota)
             }
             _ if key.starts_with("max-") || key == "burst" => {
                 self.limits.take(key, &needed(value)?)

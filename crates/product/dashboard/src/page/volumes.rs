@@ -134,6 +134,7 @@ fn creation() -> Markup {
     let backends = [
         ("file", "file"),
         ("block", "block device"),
+        ("pool", "volume of a pool"),
         ("mem", "memory of the server"),
         ("null", "null: zeros, for measurements"),
         ("iscsi", "volume of an iSCSI target"),
@@ -148,12 +149,15 @@ fn creation() -> Markup {
         Field::new("path", "Path", "body", Kind::Text)
             .hint("On the server. A file that is not there is created if a size is given.")
             .of_backends("file block"),
+        Field::new("pool", "Pool", "body", Kind::Text)
+            .hint("Its name in the file, or the paths of all its drives with + between them")
+            .of_backends("pool"),
         Field::new("url", "URL", "body", Kind::Text)
             .hint("iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID")
             .of_backends("iscsi nvme-tcp"),
         Field::new("size", "Size", "body", Kind::Text)
             .hint("Such as 20G; K, M, G, T are powers of 1024.")
-            .of_backends("file mem null"),
+            .of_backends("file pool mem null"),
         Field::new("block-size", "Block size", "body", Kind::Choice(&sizes)).hint("In bytes"),
         Field::new("read-only", "Read only", "body", Kind::Flag),
     ];

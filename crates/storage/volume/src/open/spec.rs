@@ -131,8 +131,11 @@ impl VolumeSpec {
         }
     }
 
-    /// Refuses options of other backends.
-    pub(crate) fn refuse_options(&self) -> Result<(), OpenError> {
+    /// Refuses options of other backends: for those that have none, and those that were given another type of them.
+    ///
+    /// # Errors
+    /// The first option that was given.
+    pub fn refuse_options(&self) -> Result<(), OpenError> {
         let options = self.options.as_deref();
         match options.and_then(BackendOptions::first_given) {
             Some(option) => Err(self.misplaced(option)),

@@ -588,7 +588,7 @@ fn growths(outlook: &Outlook, open: &OpenVolumes) -> Vec<Growth> {
         (size > volume.geometry().size_bytes()).then(|| Growth {
             name: name.clone(),
             volume: Arc::clone(volume),
-            path: spec.path.clone().unwrap_or_default(),
+            path: spec.path.clone(),
             size,
         })
     });

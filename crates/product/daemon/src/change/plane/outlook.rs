@@ -7,6 +7,7 @@ use longshore_api::change::{Action, ChangeOptions, ListenerStep, Plan, Step, Wis
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Session;
+use longshore_pool::POOL;
 use longshore_server::config::TargetConfig;
 use longshore_volume::BackendName;
 
@@ -129,7 +130,7 @@ impl Plane {
             Some(plan::Open {
                 size_bytes: volume.geometry().size_bytes(),
                 read_only: volume.characteristics().read_only,
-                grows: source.spec.backend == BackendName::FILE,
+                grows: [BackendName::FILE, POOL].contains(&source.spec.backend),
             })
         };
         let sessions = self.sessions_of(&plan);

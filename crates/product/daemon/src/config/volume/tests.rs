@@ -130,6 +130,8 @@ fn each_way_to_misspell_has_its_own_message() {
             "d,backend=rbd",
             "backend `rbd` is not available in this version",
         ),
+        ("d,compression=zip", "use none or lz4"),
+        ("d,pool=/a+", "names no pool"),
         ("d,backend=nvmetcp", "did you mean `nvme-tcp`?"),
         (
             "d,url=http://h/x/0",

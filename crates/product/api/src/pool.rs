@@ -1,0 +1,215 @@
+//! Pools of drives: what they hold, and what can be changed while a server has them open.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A pool with its volumes and snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Pool {
+    pub name: String,
+    /// Absent if the pool was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    pub state: PoolState,
+    /// Files and devices that it lies on.
+    pub drives: Vec<String>,
+    /// Absent if the pool was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<PoolUsage>,
+    #[serde(default)]
+    pub volumes: Vec<PoolVolume>,
+    /// Snapshots whose volumes were deleted.
+    #[serde(default)]
+    pub orphans: Vec<PoolSnapshot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolState {
+    /// Volumes of it are served.
+    Open,
+    /// A write or sync failed: it takes no more writes until it is opened anew.
+    Failed,
+    /// No volume of it is served.
+    Closed,
+}
+
+impl PoolState {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Failed => "failed",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// The space of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolUsage {
+    /// Sum of all segments.
+    pub size_bytes: u64,
+    /// Data that there is room for.
+    pub capacity_bytes: u64,
+    /// Data that is there, compressed.
+    pub used_bytes: u64,
+    pub segment_bytes: u64,
+    pub segments: u64,
+    /// Segments that can be written.
+    pub free_segments: u64,
+    /// Bytes that hosts have written since the pool was opened.
+    pub host_bytes: u64,
+    /// What these writes, and moving old data, took on the drives.
+    pub record_bytes: u64,
+    /// Memory of the maps.
+    pub map_bytes: u64,
+}
+
+/// A volume of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolVolume {
+    pub name: String,
+    pub uuid: String,
+    pub size_bytes: u64,
+    pub block_size: u32,
+    /// How new data is kept: `none` or `lz4`.
+    pub compression: String,
+    /// Bytes that it and its snapshots may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+    /// Bytes of the pool that deleting it would free.
+    pub owned_bytes: u64,
+    /// Bytes that it shares with snapshots.
+    pub shared_bytes: u64,
+    /// Whether it is served.
+    pub in_use: bool,
+    pub snapshots: Vec<PoolSnapshot>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolSnapshot {
+    pub name: String,
+    /// The volume that it is of.
+    pub volume: String,
+    pub uuid: String,
+    pub size_bytes: u64,
+    /// Bytes of its own.
+    pub owned_bytes: u64,
+    /// Whether it is served.
+    pub in_use: bool,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NewPoolVolume {
+    pub name: String,
+    pub size_bytes: u64,
+    /// 512 (default) or 4096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u32>,
+    /// `none` (default) or `lz4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+}
+
+/// Another size of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolResize {
+    pub size_bytes: u64,
+    /// What lies behind a smaller size is dropped.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+/// A snapshot of volumes, all at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NewPoolSnapshot {
+    pub name: String,
+    pub volumes: Vec<String>,
+}
+
+/// A volume made of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NewPoolClone {
+    pub name: String,
+}
+
+/// A snapshot by its volume and its name: `disk0@monday`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotId {
+    pub volume: String,
+    pub name: String,
+}
+
+impl SnapshotId {
+    /// Reads the form `VOLUME@NAME`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (volume, name) = text.split_once('@')?;
+        (!volume.is_empty() && !name.is_empty()).then(|| Self {
+            volume: volume.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.volume, self.name)
+    }
+}
+
+/// A change of what a pool holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolChange {
+    CreateVolume(NewPoolVolume),
+    Resize {
+        volume: String,
+        to: PoolResize,
+    },
+    DeleteVolume {
+        volume: String,
+    },
+    Snapshot(NewPoolSnapshot),
+    DeleteSnapshot(SnapshotId),
+    /// The volume holds again what the snapshot holds.
+    RollBack(SnapshotId),
+    Clone {
+        of: SnapshotId,
+        name: String,
+    },
+}
+
+impl fmt::Display for PoolChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateVolume(new) => write!(f, "create volume {}", new.name),
+            Self::Resize { volume, to } => {
+                write!(f, "resize volume {volume} to {} bytes", to.size_bytes)
+            }
+            Self::DeleteVolume { volume } => write!(f, "delete volume {volume}"),
+            Self::Snapshot(new) => {
+                write!(f, "snapshot {} of {}", new.name, new.volumes.join(", "))
+            }
+            Self::DeleteSnapshot(snapshot) => write!(f, "delete snapshot {snapshot}"),
+            Self::RollBack(snapshot) => {
+                write!(f, "roll volume {} back to {snapshot}", snapshot.volume)
+            }
+            Self::Clone { of, name } => write!(f, "clone {of} as volume {name}"),
+        }
+    }
+}

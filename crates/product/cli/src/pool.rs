@@ -1,0 +1,468 @@
+//! `longshore pool`
+
+mod place;
+mod text;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use longshore_api::envelope::{Listing, Versioned};
+use longshore_api::pool::{
+    NewPoolClone, NewPoolSnapshot, NewPoolVolume, Pool as Shown, PoolChange, PoolResize, PoolState,
+    SnapshotId,
+};
+use longshore_daemon::config::pool::Compression;
+use longshore_daemon::config::size::Size;
+use longshore_daemon::pools;
+use longshore_pool::{NewPool, Pool, Report};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::place::{Place, PoolVerbError, drives_of};
+use crate::output::Bytes;
+use crate::server::ServerArguments;
+use crate::server::client::{Ask, Client, ClientError};
+use crate::server::path::path;
+
+/// The exit status of a check that found something.
+const FINDINGS: u8 = 3;
+
+#[derive(Debug, Args)]
+pub struct PoolArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+
+    /// Take the drives of pools from their tables in this configuration file
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    verb: PoolVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum PoolVerb {
+    /// Make a pool on files and devices
+    Create {
+        /// Name of the pool
+        name: String,
+        /// Files and devices that it is to lie on
+        #[arg(value_name = "DRIVE", required = true)]
+        drives: Vec<PathBuf>,
+        /// Make files that do not exist, with this size each
+        #[arg(long, value_parser = size)]
+        size: Option<Size>,
+        /// Bypass the page cache (O_DIRECT)
+        #[arg(long)]
+        direct: bool,
+        /// Overwrite what the drives hold
+        #[arg(long)]
+        force: bool,
+    },
+    /// List pools: on these drives, of --config, or of the running server
+    List {
+        #[arg(value_name = "DRIVE")]
+        drives: Vec<PathBuf>,
+    },
+    /// Show the space, volumes and snapshots of a pool
+    Show {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+    },
+    /// Check a pool that nobody has open, without writing to it
+    Check {
+        /// All drives of the pool (DRIVE+DRIVE), or its name in --config
+        pool: String,
+        /// Read all data, and compare it with its checksums
+        #[arg(long)]
+        data: bool,
+    },
+    /// Create, resize and delete volumes of a pool
+    #[command(subcommand)]
+    Volume(VolumeVerb),
+    /// Create, delete, restore and clone snapshots
+    #[command(subcommand)]
+    Snapshot(SnapshotVerb),
+}
+
+#[derive(Debug, Subcommand)]
+enum VolumeVerb {
+    /// Make a volume in a pool
+    Create {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        name: String,
+        /// Its size, such as 10G; space is taken when it is written
+        #[arg(value_parser = size)]
+        size: Size,
+        /// Bytes of a block: 512 or 4096
+        #[arg(long, value_name = "BYTES", default_value = "512")]
+        block_size: u32,
+        /// Whether data is compressed
+        #[arg(long, value_name = "none|lz4", default_value = "none")]
+        compression: Compression,
+        /// Bytes that it and its snapshots may take
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        quota: Option<Size>,
+    },
+    /// Change the size of a volume that is not served
+    Resize {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        name: String,
+        #[arg(value_parser = size)]
+        size: Size,
+        /// Allow a smaller size: what lies behind is lost
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Delete a volume that is not served, with its data; snapshots stay
+    Delete {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotVerb {
+    /// Make a snapshot of one or several volumes, at one moment
+    Create {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// Name of the snapshot
+        name: String,
+        #[arg(value_name = "VOLUME", required = true)]
+        volumes: Vec<String>,
+    },
+    /// Delete a snapshot that is not served
+    Delete {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        #[arg(value_name = "VOLUME@SNAPSHOT", value_parser = snapshot)]
+        snapshot: SnapshotId,
+    },
+    /// Have a volume that is not served hold what its snapshot holds; what was written since is lost
+    Rollback {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        #[arg(value_name = "VOLUME@SNAPSHOT", value_parser = snapshot)]
+        snapshot: SnapshotId,
+    },
+    /// Make a volume of a snapshot; both share what neither changes
+    Clone {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        #[arg(value_name = "VOLUME@SNAPSHOT", value_parser = snapshot)]
+        snapshot: SnapshotId,
+        /// Name of the new volume
+        name: String,
+    },
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    Size::parse(text).map_err(|error| error.to_string())
+}
+
+fn snapshot(text: &str) -> Result<SnapshotId, String> {
+    SnapshotId::parse(text).ok_or_else(|| "write VOLUME@SNAPSHOT, such as disk0@monday".to_owned())
+}
+
+pub fn run(arguments: &PoolArguments) -> ExitCode {
+    act(arguments).unwrap_or_else(|error| crate::exit::fail(&error))
+}
+
+fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
+    match &arguments.verb {
+        PoolVerb::Create {
+            name,
+            drives,
+            size,
+            direct,
+            force,
+        } => create(
+            arguments,
+            NewPool {
+                name: name.clone(),
+                drives: drives.clone(),
+                size: size.map(|size| size.0),
+                is_direct: *direct,
+                force: *force,
+            },
+        ),
+        PoolVerb::List { drives } => list(arguments, drives),
+        PoolVerb::Show { pool } => show(arguments, pool),
+        PoolVerb::Check { pool, data } => check(arguments, pool, *data),
+        PoolVerb::Volume(verb) => {
+            let (pool, wanted) = verb.change();
+            change(arguments, pool, &wanted)
+        }
+        PoolVerb::Snapshot(verb) => {
+            let (pool, wanted) = verb.change();
+            change(arguments, pool, &wanted)
+        }
+    }
+}
+
+impl VolumeVerb {
+    /// The pool, and what is to change there.
+    fn change(&self) -> (&str, PoolChange) {
+        match self {
+            Self::Create {
+                pool,
+                name,
+                size,
+                block_size,
+                compression,
+                quota,
+            } => {
+                let new = NewPoolVolume {
+                    name: name.clone(),
+                    size_bytes: size.0,
+                    block_size: Some(*block_size),
+                    compression: Some(Compression::word(compression.0).to_owned()),
+                    quota_bytes: quota.map(|quota| quota.0),
+                };
+                (pool, PoolChange::CreateVolume(new))
+            }
+            Self::Resize {
+                pool,
+                name,
+                size,
+                shrink,
+            } => {
+                let to = PoolResize {
+                    size_bytes: size.0,
+                    shrink: *shrink,
+                };
+                let volume = name.clone();
+                (pool, PoolChange::Resize { volume, to })
+            }
+            Self::Delete { pool, name } => {
+                let volume = name.clone();
+                (pool, PoolChange::DeleteVolume { volume })
+            }
+        }
+    }
+}
+
+impl SnapshotVerb {
+    /// The pool, and what is to change there.
+    fn change(&self) -> (&str, PoolChange) {
+        match self {
+            Self::Create {
+                pool,
+                name,
+                volumes,
+            } => {
+                let new = NewPoolSnapshot {
+                    name: name.clone(),
+                    volumes: volumes.clone(),
+                };
+                (pool, PoolChange::Snapshot(new))
+            }
+            Self::Delete { pool, snapshot } => (pool, PoolChange::DeleteSnapshot(snapshot.clone())),
+            Self::Rollback { pool, snapshot } => (pool, PoolChange::RollBack(snapshot.clone())),
+            Self::Clone {
+                pool,
+                snapshot,
+                name,
+            } => {
+                let of = snapshot.clone();
+                let name = name.clone();
+                (pool, PoolChange::Clone { of, name })
+            }
+        }
+    }
+}
+
+fn create(arguments: &PoolArguments, new: NewPool) -> Result<ExitCode, PoolVerbError> {
+    let pool = Pool::create(&new)?;
+    let shown = closed(pools::describe(&pool, &new.drives));
+    pool.close()?;
+    Ok(print(arguments, &shown))
+}
+
+fn list(arguments: &PoolArguments, drives: &[PathBuf]) -> Result<ExitCode, PoolVerbError> {
+    let print = |listing: &Listing<Shown>| {
+        let server = &arguments.server;
+        server.print(listing, |listing| text::table(&listing.items))
+    };
+    if drives.is_empty() && arguments.config.is_none() {
+        let pools: Listing<Shown> = arguments.server.client()?.get(&path(&["pools"]))?.read()?;
+        return Ok(print(&pools));
+    }
+    let mut listed = place::labels(drives)?;
+    for pool in place::configured(arguments.config.as_deref())? {
+        if drives.is_empty() {
+            listed.extend(place::labels(&pool.drives)?);
+        }
+    }
+    Ok(print(&Listing::new(listed)))
+}
+
+fn show(arguments: &PoolArguments, pool: &str) -> Result<ExitCode, PoolVerbError> {
+    let shown = match place::find(pool, arguments.config.as_deref(), true)? {
+        Place::Here { pool, drives } => closed(pools::describe(&pool, &drives)),
+        Place::Server(elsewhere) => {
+            let client = arguments.server.client()?;
+            let answer = client.get(&path(&["pools", &elsewhere.name]));
+            elsewhere.explain(answer)?.read::<Versioned<Shown>>()?.body
+        }
+    };
+    Ok(print(arguments, &shown))
+}
+
+fn change(
+    arguments: &PoolArguments,
+    pool: &str,
+    change: &PoolChange,
+) -> Result<ExitCode, PoolVerbError> {
+    let shown = match place::find(pool, arguments.config.as_deref(), false)? {
+        Place::Here { pool, drives } => {
+            let changed = pools::carry_out(&pool, change);
+            let closed_well = pool.close();
+            changed?;
+            closed_well?;
+            closed(pools::describe(&pool, &drives))
+        }
+        Place::Server(elsewhere) => {
+            let client = arguments.server.client()?;
+            let asked = ask(&client, &elsewhere.name, change);
+            elsewhere.explain(asked)?
+        }
+    };
+    Ok(match arguments.server.output {
+        crate::output::OutputFormat::Json => print(arguments, &shown),
+        crate::output::OutputFormat::Text => ExitCode::SUCCESS,
+    })
+}
+
+/// Has the server that has the pool open change it.
+fn ask(client: &Client, pool: &str, change: &PoolChange) -> Result<Shown, ClientError> {
+    let snapshot = |snapshot: &SnapshotId, action: &str| {
+        path(&["pools", pool, "snapshots", &format!("{snapshot}{action}")])
+    };
+    let (method, path, body) = match change {
+        PoolChange::CreateVolume(new) => ("POST", path(&["pools", pool, "volumes"]), value(new)),
+        PoolChange::Resize { volume, to } => {
+            let place = format!("{volume}:resize");
+            ("POST", path(&["pools", pool, "volumes", &place]), value(to))
+        }
+        PoolChange::DeleteVolume { volume } => {
+            ("DELETE", path(&["pools", pool, "volumes", volume]), None)
+        }
+        PoolChange::Snapshot(new) => ("POST", path(&["pools", pool, "snapshots"]), value(new)),
+        PoolChange::DeleteSnapshot(of) => ("DELETE", snapshot(of, ""), None),
+        PoolChange::RollBack(to) => ("POST", snapshot(to, ":rollback"), None),
+        PoolChange::Clone { of, name } => {
+            let name = name.clone();
+            (
+                "POST",
+                snapshot(of, ":clone"),
+                value(&NewPoolClone { name }),
+            )
+        }
+    };
+    let answer = client.ask(Ask {
+        method,
+        path,
+        body,
+        ..Ask::default()
+    })?;
+    Ok(answer.read::<Versioned<Shown>>()?.body)
+}
+
+fn value(body: &impl Serialize) -> Option<Value> {
+    serde_json::to_value(body).ok()
+}
+
+/// A pool that this process alone had open.
+fn closed(mut shown: Shown) -> Shown {
+    if shown.state == PoolState::Open {
+        shown.state = PoolState::Closed;
+    }
+    shown
+}
+
+fn print(arguments: &PoolArguments, shown: &Shown) -> ExitCode {
+    let versioned = Versioned::new(shown);
+    arguments
+        .server
+        .print(&versioned, |it| text::detail(it.body))
+}
+
+fn check(
+    arguments: &PoolArguments,
+    pool: &str,
+    with_data: bool,
+) -> Result<ExitCode, PoolVerbError> {
+    let drives = drives_of(pool, arguments.config.as_deref())?;
+    let drives = drives.ok_or_else(|| PoolVerbError::NoDrives {
+        pool: pool.to_owned(),
+    })?;
+    let report = Pool::check(&drives, with_data, progress())?;
+    let printed = arguments
+        .server
+        .print(&document(pool, &report), |_| findings(pool, &report));
+    Ok(match report.is_sound() {
+        true => printed,
+        false => ExitCode::from(FINDINGS),
+    })
+}
+
+fn document(pool: &str, report: &Report) -> Versioned<Value> {
+    let findings = report.findings.iter();
+    let findings: Vec<Value> = findings
+        .map(|finding| json!({ "subject": finding.subject, "text": finding.text }))
+        .collect();
+    Versioned::new(json!({
+        "pool": pool,
+        "sound": report.is_sound(),
+        "findings": findings,
+        "more-findings": report.more,
+        "volumes": report.volumes,
+        "snapshots": report.snapshots,
+        "pages": report.pages,
+        "data-bytes": report.data_bytes,
+    }))
+}
+
+fn findings(pool: &str, report: &Report) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        text += &format!("{finding}\n");
+    }
+    if report.more > 0 {
+        text += &format!("and {} more\n", report.more);
+    }
+    let verdict = match report.is_sound() {
+        true => "sound",
+        false => "damaged",
+    };
+    text += &format!(
+        "{pool}: {verdict}; {} volumes, {} snapshots, {} pages",
+        report.volumes, report.snapshots, report.pages
+    );
+    if report.data_bytes > 0 {
+        text += &format!(", {} of data read", Bytes(report.data_bytes));
+    }
+    text.push('\n');
+    text
+}
+
+/// Tells a person how far the check has come.
+fn progress() -> impl FnMut(u64, u64) + 'static {
+    let is_watched = io::stderr().is_terminal();
+    let mut told = None;
+    move |done, sum| {
+        let percent = done * 100 / sum.max(1);
+        if is_watched && told != Some(percent) {
+            told = Some(percent);
+            let end = if done == sum { "\n" } else { "" };
+            let _ = write!(io::stderr(), "\r{percent:3} % of {}{end}", Bytes(sum));
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Pools: their volumes and snapshots.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::routing::{delete, get, post};
+use longshore_api::access::Role;
+use longshore_api::envelope::{Listing, Versioned};
+use longshore_api::pool::{
+    NewPoolClone, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolResize, SnapshotId,
+};
+use longshore_api::problem::{Problem, ProblemCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::answer::{Answer, Failure, document, list};
+use crate::app::App;
+use crate::caller::Known;
+use crate::input::{Input, bad_request};
+use crate::route::{Content, Mount, Route, of};
+
+const VOLUMES: &str = "/api/v1/pools/{name}/volumes";
+const VOLUME: &str = "/api/v1/pools/{name}/volumes/{volume}";
+const SNAPSHOTS: &str = "/api/v1/pools/{name}/snapshots";
+const SNAPSHOT: &str = "/api/v1/pools/{name}/snapshots/{snapshot}";
+
+pub(crate) fn routes() -> Vec<Route> {
+    let the_pool = Content::Json(of::<Versioned<Pool>>);
+    let admin = Some(Role::Admin);
+    vec![
+        Route::new(
+            "GET",
+            "/api/v1/pools",
+            "listPools",
+            "Pools that are open, and those of the file",
+            App::READ,
+            Content::Json(of::<Listing<Pool>>),
+            get(pools),
+        ),
+        Route::new(
+            "GET",
+            "/api/v1/pools/{name}",
+            "getPool",
+            "A pool, by its name or UUID, with its volumes and snapshots",
+            App::READ,
+            the_pool,
+            get(pool),
+        ),
+        Route {
+            body: Some(of::<NewPoolVolume>),
+            ..Route::new(
+                "POST",
+                VOLUMES,
+                "createPoolVolume",
+                "Make a volume in a pool. It is not served yet",
+                admin,
+                the_pool,
+                post(create_volume),
+            )
+        },
+        Route::new(
+            "DELETE",
+            VOLUME,
+            "deletePoolVolume",
+            "Delete a volume that is not served, with its data. Its snapshots stay",
+            admin,
+            the_pool,
+            delete(delete_volume),
+        ),
+        Route {
+            body: Some(of::<PoolResize>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}/volumes/{volume}:resize",
+                "resizePoolVolume",
+                "Change the size of a volume that is not served",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route {
+            body: Some(of::<NewPoolSnapshot>),
+            ..Route::new(
+                "POST",
+                SNAPSHOTS,
+                "createPoolSnapshot",
+                "Make a snapshot of one or several volumes, at one moment",
+                admin,
+                the_pool,
+                post(create_snapshot),
+            )
+        },
+        Route::new(
+            "DELETE",
+            SNAPSHOT,
+            "deletePoolSnapshot",
+            "Delete a snapshot (`VOLUME@NAME`)",
+            admin,
+            the_pool,
+            delete(delete_snapshot),
+        ),
+        Route::new(
+            "POST",
+            "/api/v1/pools/{name}/snapshots/{snapshot}:rollback",
+            "rollbackPoolSnapshot",
+            "Have a volume that is not served hold what its snapshot holds",
+            admin,
+            the_pool,
+            None,
+        ),
+        Route {
+            body: Some(of::<NewPoolClone>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}/snapshots/{snapshot}:clone",
+                "clonePoolSnapshot",
+                "Make a volume of a snapshot",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+    ]
+}
+
+pub(crate) fn mounts() -> Vec<Mount> {
+    vec![
+        Mount {
+            path: VOLUME,
+            handler: post(act_on_volume),
+        },
+        Mount {
+            path: SNAPSHOT,
+            handler: post(act_on_snapshot),
+        },
+    ]
+}
+
+async fn pools(State(app): State<Arc<App>>) -> Answer {
+    Ok(list(app.read(|app| app.plane.pools()).await?))
+}
+
+async fn pool(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer {
+    // It may have to be opened.
+    let plane = Arc::clone(&app.plane);
+    let pool = app.pools.plans.run(move || plane.pool(&name));
+    Ok(document(pool.await??))
+}
+
+async fn change(app: &Arc<App>, known: Known, name: String, change: PoolChange) -> Answer {
+    let own = Arc::clone(app);
+    let changed = app.pools.changes.run(move || {
+        let step = format!("pool {name}: {change}");
+        own.audited(&known.caller, &step, || {
+            own.plane.change_pool(&name, &change, &known.caller)
+        })
+    });
+    Ok(document(changed.await??))
+}
+
+async fn create_volume(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path(name): Path<String>,
+    Input(new): Input<NewPoolVolume>,
+) -> Answer {
+    change(&app, known, name, PoolChange::CreateVolume(new)).await
+}
+
+async fn delete_volume(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path((name, volume)): Path<(String, String)>,
+) -> Answer {
+    change(&app, known, name, PoolChange::DeleteVolume { volume }).await
+}
+
+async fn act_on_volume(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path((name, place)): Path<(String, String)>,
+    Input(body): Input<Value>,
+) -> Answer {
+    let Some((volume, "resize")) = place.rsplit_once(':') else {
+        return Err(no_action("a volume of a pool"));
+    };
+    let volume = volume.to_owned();
+    let to = read(body)?;
+    change(&app, known, name, PoolChange::Resize { volume, to }).await
+}
+
+async fn create_snapshot(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path(name): Path<String>,
+    Input(new): Input<NewPoolSnapshot>,
+) -> Answer {
+    change(&app, known, name, PoolChange::Snapshot(new)).await
+}
+
+async fn delete_snapshot(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path((name, snapshot)): Path<(String, String)>,
+) -> Answer {
+    let snapshot = snapshot_id(&snapshot)?;
+    change(&app, known, name, PoolChange::DeleteSnapshot(snapshot)).await
+}
+
+async fn act_on_snapshot(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path((name, place)): Path<(String, String)>,
+    body: axum::body::Bytes,
+) -> Answer {
+    let wanted = match place.rsplit_once(':') {
+        Some((snapshot, "rollback")) => PoolChange::RollBack(snapshot_id(snapshot)?),
+        Some((snapshot, "clone")) => {
+            let NewPoolClone { name } = serde_json::from_slice(&body).map_err(|error| {
+                bad_request(format!("the body is not {{\"name\": …}}: {error}"))
+            })?;
+            let of = snapshot_id(snapshot)?;
+            PoolChange::Clone { of, name }
+        }
+        _ => return Err(no_action("a snapshot")),
+    };
+    change(&app, known, name, wanted).await
+}
+
+fn snapshot_id(text: &str) -> Result<SnapshotId, Failure> {
+    SnapshotId::parse(text).ok_or_else(|| bad_request(format!("`{text}` is not VOLUME@SNAPSHOT")))
+}
+
+fn read<T: DeserializeOwned>(body: Value) -> Result<T, Failure> {
+    serde_json::from_value(body)
+        .map_err(|error| bad_request(format!("the body is not what is expected here: {error}")))
+}
+
+fn no_action(what: &str) -> Failure {
+    let title = format!("{what} has no such action");
+    let problem = Problem::new(ProblemCode::NotFound, title);
+    problem.advise("see /openapi.json for what there is").into()
+}

@@ -1,0 +1,306 @@
+//! Pools: what they hold, and changes of that, for the API of a server and for verbs without one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_api::plane::no_pool;
+use longshore_api::pool::{
+    NewPoolVolume, Pool as Shown, PoolChange, PoolSnapshot, PoolState, PoolUsage, PoolVolume,
+};
+use longshore_api::problem::{Problem, ProblemCode};
+use longshore_pool::{ListedSnapshot, NewVolume, Pool, PoolError, PoolOptions};
+use longshore_volume::VolumeSpec;
+
+use crate::backends::{self, HeldPool};
+use crate::config::pool::{Compression, PoolConfig};
+
+/// What an open pool holds.
+#[must_use]
+pub fn describe(pool: &Arc<Pool>, drives: &[PathBuf]) -> Shown {
+    let usage = pool.usage();
+    let volumes = pool.volumes().into_iter().map(|volume| PoolVolume {
+        uuid: volume.id.to_string(),
+        size_bytes: volume.size,
+        block_size: volume.block_size,
+        compression: Compression::word(volume.codec).to_owned(),
+        quota_bytes: volume.quota,
+        owned_bytes: volume.owned,
+        shared_bytes: volume.shared,
+        in_use: volume.is_open,
+        snapshots: snapshots(volume.snapshots),
+        name: volume.name,
+    });
+    Shown {
+        name: pool.name().to_owned(),
+        uuid: Some(pool.id().to_string()),
+        state: match pool.is_poisoned() {
+            true => PoolState::Failed,
+            false => PoolState::Open,
+        },
+        drives: texts(drives),
+        usage: Some(PoolUsage {
+            size_bytes: usage.size,
+            capacity_bytes: usage.capacity,
+            used_bytes: usage.used,
+            segment_bytes: usage.segment_bytes,
+            segments: usage.segments,
+            free_segments: usage.free_segments,
+            host_bytes: usage.host_bytes,
+            record_bytes: usage.record_bytes,
+            map_bytes: usage.map_bytes,
+        }),
+        volumes: volumes.collect(),
+        orphans: snapshots(pool.orphans()),
+    }
+}
+
+fn snapshots(listed: Vec<ListedSnapshot>) -> Vec<PoolSnapshot> {
+    let listed = listed.into_iter().map(|snapshot| PoolSnapshot {
+        name: snapshot.name,
+        volume: snapshot.origin,
+        uuid: snapshot.id.to_string(),
+        size_bytes: snapshot.size,
+        owned_bytes: snapshot.owned,
+        in_use: snapshot.is_open,
+    });
+    listed.collect()
+}
+
+fn texts(paths: &[PathBuf]) -> Vec<String> {
+    let texts = paths
+        .iter()
+        .map(|path| absolute(path).to_string_lossy().into_owned());
+    texts.collect()
+}
+
+/// Why a pool is not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error(transparent)]
+    Compression(#[from] crate::config::pool::PoolSettingError),
+}
+
+/// Changes what a pool holds. It is on the drives when this ends. Blocks.
+///
+/// # Errors
+/// Why nothing was changed.
+pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeError> {
+    let change = change.clone();
+    let done = match change {
+        PoolChange::CreateVolume(new) => {
+            let new = new_volume(new)?;
+            pool.run(|pool, io| async move { pool.create_volume(&io, new).await })
+        }
+        PoolChange::Resize { volume, to } => pool.run(move |pool, io| async move {
+            pool.resize(&io, &volume, to.size_bytes, to.shrink).await
+        }),
+        PoolChange::DeleteVolume { volume } => {
+            pool.run(move |pool, io| async move { pool.delete_volume(&io, &volume).await })
+        }
+        PoolChange::Snapshot(new) => pool
+            .run(move |pool, io| async move { pool.snapshot(&io, &new.name, &new.volumes).await }),
+        PoolChange::DeleteSnapshot(of) => pool.run(move |pool, io| async move {
+            pool.delete_snapshot(&io, &of.volume, &of.name).await
+        }),
+        PoolChange::RollBack(to) => {
+            pool.run(move |pool, io| async move { pool.roll_back(&io, &to.volume, &to.name).await })
+        }
+        PoolChange::Clone { of, name } => pool.run(move |pool, io| async move {
+            pool.clone_snapshot(&io, &of.volume, &of.name, &name).await
+        }),
+    };
+    Ok(done?)
+}
+
+fn new_volume(new: NewPoolVolume) -> Result<NewVolume, ChangeError> {
+    let codec = new.compression.as_deref().map(str::parse::<Compression>);
+    Ok(NewVolume {
+        name: new.name,
+        size: new.size_bytes,
+        block_size: new.block_size.unwrap_or(512),
+        codec: codec.transpose()?.map(|it| it.0).unwrap_or_default(),
+        quota: new.quota_bytes,
+        id: None,
+    })
+}
+
+/// A volume that was made in a pool for a change of the configuration.
+pub(crate) struct MadeVolume {
+    drives: Vec<PathBuf>,
+    direct: bool,
+    name: String,
+}
+
+impl MadeVolume {
+    /// `None`: it is not in a pool.
+    pub(crate) fn of(spec: &VolumeSpec) -> Option<Self> {
+        let options = spec.options::<PoolOptions>()?;
+        Some(Self {
+            drives: options.drives.clone(),
+            direct: spec.direct,
+            name: options.volume.clone().unwrap_or_else(|| spec.name.clone()),
+        })
+    }
+
+    /// The change did not come about. Nobody was told of the volume. Blocks.
+    pub(crate) fn delete(&self) {
+        let volume = self.name.clone();
+        let deleted = backends::pool(&self.drives, self.direct).map_err(ChangeError::from);
+        let deleted =
+            deleted.and_then(|pool| carry_out(&pool, &PoolChange::DeleteVolume { volume }));
+        if let Err(error) = deleted {
+            tracing::warn!(
+                volume = self.name,
+                "a change that did not come about made the volume in its pool, and it stays there: {error}"
+            );
+        }
+    }
+}
+
+/// Pools that are open, and those of the configuration, by name.
+pub(crate) fn all(configured: &[PoolConfig]) -> Vec<Shown> {
+    let open = backends::open_pools();
+    let mut found: Vec<Shown> = open
+        .iter()
+        .map(|(drives, pool)| describe(pool, drives))
+        .collect();
+    let is_open = |config: &&PoolConfig| open.iter().any(|(of, _)| is_same(of, &config.drives));
+    for config in configured.iter().filter(|config| !is_open(config)) {
+        found.push(Shown {
+            name: config.name.clone(),
+            uuid: None,
+            state: PoolState::Closed,
+            drives: texts(&config.drives),
+            usage: None,
+            volumes: Vec::new(),
+            orphans: Vec::new(),
+        });
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
+}
+
+/// A pool by its name, its UUID or its name in the configuration. Blocks.
+pub(crate) fn shown(configured: &[PoolConfig], name: &str) -> Result<Shown, Box<Problem>> {
+    let found = find(configured, name)?;
+    Ok(found.shown())
+}
+
+/// Changes what a pool holds. Blocks.
+pub(crate) fn change(
+    configured: &[PoolConfig],
+    name: &str,
+    change: &PoolChange,
+) -> Result<Shown, Box<Problem>> {
+    let found = find(configured, name)?;
+    refuse_to_resize_served(&found.pool, change)?;
+    carry_out(&found.pool, change).map_err(|error| problem(name, &error))?;
+    Ok(found.shown())
+}
+
+/// The size of a volume that is served is part of the configuration: both would differ at the next start.
+fn refuse_to_resize_served(pool: &Pool, change: &PoolChange) -> Result<(), Box<Problem>> {
+    let PoolChange::Resize { volume, .. } = change else {
+        return Ok(());
+    };
+    let mut volumes = pool.volumes().into_iter();
+    if !volumes.any(|found| found.name == *volume && found.is_open) {
+        return Ok(());
+    }
+    let title = format!("volume {volume} of pool {} is served", pool.name());
+    let problem =
+        Problem::new(ProblemCode::InUse, title).about(format_args!("pool {}", pool.name()));
+    Err(Box::new(problem.advise(
+        "change the size of the volume that serves it: longshore volume resize, or `size` in the file",
+    )))
+}
+
+struct Found {
+    drives: Vec<PathBuf>,
+    pool: HeldPool,
+    was_open: bool,
+}
+
+impl Found {
+    fn shown(&self) -> Shown {
+        let mut shown = describe(&self.pool, &self.drives);
+        if !self.was_open && shown.state == PoolState::Open {
+            shown.state = PoolState::Closed;
+        }
+        shown
+    }
+}
+
+fn find(configured: &[PoolConfig], name: &str) -> Result<Found, Box<Problem>> {
+    let config = configured.iter().find(|config| config.name == name);
+    let is_meant = |(drives, pool): &(Vec<PathBuf>, HeldPool)| {
+        pool.name() == name
+            || pool.id().to_string() == name
+            || config.is_some_and(|config| is_same(drives, &config.drives))
+    };
+    let mut open = backends::open_pools().into_iter().filter(is_meant);
+    match (open.next(), open.next()) {
+        (Some((drives, pool)), None) => Ok(Found {
+            drives,
+            pool,
+            was_open: true,
+        }),
+        (Some(_), Some(_)) => {
+            let title = format!("several pools are called {name}");
+            let problem = Problem::new(ProblemCode::Invalid, title);
+            Err(Box::new(
+                problem.advise("name the one that is meant by its UUID"),
+            ))
+        }
+        (None, _) => {
+            let config = config.ok_or_else(|| no_pool(name))?;
+            let pool = backends::pool(&config.drives, config.direct)
+                .map_err(|error| problem(name, &error.into()))?;
+            Ok(Found {
+                drives: config.drives.clone(),
+                pool,
+                was_open: false,
+            })
+        }
+    }
+}
+
+/// Whether these are the same drives, in any order.
+fn is_same(one: &[PathBuf], other: &[PathBuf]) -> bool {
+    let sorted = |paths: &[PathBuf]| {
+        let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| absolute(path));
+        let mut paths: Vec<PathBuf> = paths.iter().map(whole).collect();
+        paths.sort();
+        paths
+    };
+    one.len() == other.len() && sorted(one) == sorted(other)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other failure is the system's here, also those that pools add"
+)]
+fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
+    let code = match error {
+        ChangeError::Compression(_) => ProblemCode::Invalid,
+        ChangeError::Pool(error) => match error {
+            PoolError::NoVolume { .. } | PoolError::NoSnapshot { .. } => ProblemCode::NotFound,
+            PoolError::Exists { .. } => ProblemCode::Exists,
+            PoolError::InUse { .. } => ProblemCode::InUse,
+            PoolError::NoSpace { .. } => ProblemCode::NoSpace,
+            PoolError::Name { .. }
+            | PoolError::Size { .. }
+            | PoolError::WouldShrink { .. }
+            | PoolError::DriveCount => ProblemCode::Invalid,
+            _ => ProblemCode::System,
+        },
+    };
+    let about = format!("pool {name}");
+    Box::new(Problem::new(code, error.to_string()).about(about))
+}

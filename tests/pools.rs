@@ -1,0 +1,404 @@
+//! Pools on the real server and by its verbs: volumes over both protocols, snapshots and growth while they are served,
+//! and verbs with and without a server.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longshore_tests::api::{VerbResult, verb};
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
+use longshore_tests::scratch::Scratch;
+use longshore_tests::server::{Server, ServerBuilder};
+use serde_json::Value;
+
+/// How long an orderly end may take on a machine that is busy with other tests.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+const BLOCK: usize = 512;
+
+/// A pool, and verbs for it.
+struct Scene {
+    scratch: Scratch,
+}
+
+impl Scene {
+    /// With the pool `tank` of two files.
+    fn new() -> Self {
+        let scene = Self {
+            scratch: Scratch::new("pools"),
+        };
+        let (one, other) = (scene.path("a.img"), scene.path("b.img"));
+        scene
+            .verb(&["create", "tank", &one, &other, "--size", "96M"])
+            .expect(0);
+        scene
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.scratch.join(name).display().to_string()
+    }
+
+    /// All drives of the pool, not in the order in which it was made.
+    fn drives(&self) -> String {
+        format!("{}+{}", self.path("b.img"), self.path("a.img"))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.scratch.join("socket")
+    }
+
+    /// `longshore pool` with these arguments.
+    fn verb(&self, arguments: &[&str]) -> VerbResult {
+        VerbResult::of(verb(&self.socket(), &[&["pool"], arguments].concat()))
+    }
+
+    /// What the pool holds, as `show` tells.
+    #[track_caller]
+    fn show(&self, pool: &str) -> Value {
+        let shown = self.verb(&["show", pool, "--output", "json"]);
+        shown.expect(0).json()
+    }
+
+    fn write_file(&self, volumes: &str) {
+        let text =
+            format!("[[pool]]\nname = \"tank\"\ndrives = [\"a.img\", \"b.img\"]\n\n{volumes}");
+        std::fs::write(self.scratch.join("longshore.toml"), text).unwrap();
+    }
+
+    /// A server with the file that was written last.
+    fn serve(&self) -> Server {
+        ServerBuilder::new()
+            .iscsi()
+            .nvme()
+            .argument("--config")
+            .argument(&self.path("longshore.toml"))
+            .argument("--socket")
+            .argument(&self.path("socket"))
+            .argument("--state-dir")
+            .argument(&self.path("state"))
+            .start()
+            .unwrap()
+    }
+}
+
+const DISK0: &str = "[[volume]]\nname = \"disk0\"\nbackend = \"pool\"\npool = \"tank\"\nsize = \"16M\"\ncompression = \"lz4\"\n";
+
+fn snapshot_volume(snapshot: &str) -> String {
+    format!(
+        "[[volume]]\nname = \"old\"\nbackend = \"pool\"\npool = \"tank\"\npool-volume = \"{snapshot}\"\nread-only = true\n"
+    )
+}
+
+fn pattern(seed: u8) -> Vec<u8> {
+    let bytes = (0u8..=255).cycle().take(8 * BLOCK);
+    bytes.map(|byte| byte.wrapping_mul(31) ^ seed).collect()
+}
+
+#[track_caller]
+fn write(initiator: &mut Initiator, lba: u64, data: &[u8], fua: bool) {
+    let count = u32::try_from(data.len() / BLOCK).unwrap();
+    let answer = initiator.command(0, &cdb::write_16(lba, count, fua), Data::Out(data));
+    assert!(answer.unwrap().is_good());
+}
+
+#[track_caller]
+fn read(initiator: &mut Initiator, lun: u8, lba: u64) -> Vec<u8> {
+    let answer = initiator
+        .command(lun, &cdb::read_16(lba, 8), Data::In(4096))
+        .unwrap();
+    assert!(answer.is_good(), "{answer:?}");
+    answer.data
+}
+
+/// A verb that failed, and said this.
+#[track_caller]
+fn assert_refused(result: VerbResult, text: &str) {
+    let told = result.expect(1).stderr;
+    assert!(told.contains(text), "{told}");
+}
+
+/// Reads the file again, until the log says this. On a machine that is busy, an event loop may not tell its sessions in
+/// time; then the change is refused.
+#[track_caller]
+fn reload(server: &Server, told: &str) {
+    let refusals = || server.log().matches("try again in a moment").count();
+    let mut before = refusals();
+    server.reload().unwrap();
+    for _ in 0..12_000 {
+        if server.log().contains(told) {
+            return;
+        }
+        if refusals() > before {
+            before = refusals();
+            server.reload().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{told} is missing in\n{}", server.log());
+}
+
+#[track_caller]
+fn ends_well(server: Server) {
+    let (status, log) = server.stop_and_read(END_LIMIT).unwrap();
+    assert!(status.success(), "{log}");
+}
+
+#[test]
+fn a_volume_of_a_pool_is_served_over_both_protocols_and_survives_a_kill() {
+    let scene = Scene::new();
+    let volume = format!(
+        "disk0,backend=pool,pool={},size=16M,compression=lz4",
+        scene.drives()
+    );
+    let serve = || {
+        let server = ServerBuilder::new().volume(&volume).iscsi().nvme();
+        server.start().unwrap()
+    };
+    let server = serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let mut host = Host::connect(server.nvme(0), &HostOptions::numbered(1)).unwrap();
+    write(&mut initiator, 8, &pattern(1), false);
+    assert_eq!(
+        host.read(blocks(8, 8)).unwrap().expect_success().data,
+        pattern(1)
+    );
+    let written = host.write(blocks(1000, 8), &pattern(2)).unwrap();
+    written.expect_success();
+    assert_eq!(read(&mut initiator, 0, 1000), pattern(2));
+    // Nobody has written there.
+    assert_eq!(read(&mut initiator, 0, 4000), vec![0; 4096]);
+    // What was acknowledged is with the system, whether it was flushed or not.
+    server.kill().unwrap();
+
+    let server = serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let mut host = Host::connect(server.nvme(0), &HostOptions::numbered(1)).unwrap();
+    assert_eq!(read(&mut initiator, 0, 8), pattern(1));
+    assert_eq!(
+        host.read(blocks(1000, 8)).unwrap().expect_success().data,
+        pattern(2)
+    );
+    ends_well(server);
+    let checked = scene.verb(&["check", &scene.drives(), "--data", "--output", "json"]);
+    let report = checked.expect(0).json();
+    assert_eq!(report["sound"], true, "{report}");
+    assert!(report["data-bytes"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn a_snapshot_of_a_served_volume_keeps_what_it_was_made_of() {
+    let scene = Scene::new();
+    scene.write_file(DISK0);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    write(&mut initiator, 0, &pattern(1), false);
+    // By the name of the pool, and by its drives: the server has them.
+    scene
+        .verb(&["snapshot", "create", "tank", "one", "disk0"])
+        .expect(0);
+    write(&mut initiator, 0, &pattern(2), false);
+    let drives = scene.drives();
+    scene
+        .verb(&["snapshot", "create", &drives, "two", "disk0"])
+        .expect(0);
+    assert_refused(
+        scene.verb(&["snapshot", "create", "tank", "two", "disk0"]),
+        "exists already",
+    );
+    let shown = scene.show("tank");
+    assert_eq!(shown["state"], "open");
+    let snapshots = shown["volumes"][0]["snapshots"].as_array().unwrap();
+    assert_eq!(snapshots.len(), 2, "{shown}");
+    assert_eq!(shown["volumes"][0]["in-use"], true);
+
+    scene.write_file(&format!("{DISK0}{}", snapshot_volume("disk0@one")));
+    reload(&server, "SIGHUP: add volume old");
+    let mut other = Initiator::ready_at(server.portal(0), &Login::numbered(2), 1).unwrap();
+    other.become_ready(0).unwrap();
+    assert_eq!(read(&mut other, 1, 0), pattern(1));
+    assert_eq!(read(&mut other, 0, 0), pattern(2));
+    let refused = other.command(1, &cdb::write_16(0, 8, false), Data::Out(&pattern(3)));
+    // DATA PROTECT, WRITE PROTECTED.
+    assert_eq!(refused.unwrap().sense_code(), Some((7, 0x27, 0)));
+    assert_refused(
+        scene.verb(&["snapshot", "delete", "tank", "disk0@one"]),
+        "in use",
+    );
+    scene
+        .verb(&["snapshot", "clone", "tank", "disk0@one", "trial"])
+        .expect(0);
+    scene
+        .verb(&["snapshot", "delete", "tank", "disk0@two"])
+        .expect(0);
+    assert_refused(
+        scene.verb(&["snapshot", "rollback", "tank", "disk0@one"]),
+        "in use",
+    );
+    // It is told of the unit that came.
+    initiator.become_ready(0).unwrap();
+    assert_eq!(read(&mut initiator, 0, 0), pattern(2));
+    ends_well(server);
+
+    // Without the server, the same verbs open the drives.
+    scene
+        .verb(&["snapshot", "rollback", &drives, "disk0@one"])
+        .expect(0);
+    scene.write_file(DISK0);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    assert_eq!(read(&mut initiator, 0, 0), pattern(1));
+    ends_well(server);
+}
+
+#[test]
+fn a_volume_grows_while_hosts_are_connected_and_does_not_shrink() {
+    let scene = Scene::new();
+    scene.write_file(DISK0);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let mut host = Host::connect(server.nvme(0), &HostOptions::numbered(1)).unwrap();
+    write(&mut initiator, 0, &pattern(1), false);
+    scene.write_file(&DISK0.replace("16M", "32M"));
+    reload(&server, "SIGHUP: change volume disk0");
+    let mut last = 0;
+    // The first command after the change tells of it: CAPACITY DATA HAS CHANGED.
+    for _ in 0..2 {
+        let answer = initiator
+            .command(0, &cdb::read_capacity_16(), Data::In(32))
+            .unwrap();
+        if answer.is_good() {
+            last = u64::from_be_bytes(answer.data[..8].try_into().unwrap());
+        }
+    }
+    assert_eq!(last, (32 << 20) / 512 - 1);
+    assert_eq!(host.namespace_size(1).unwrap(), (32 << 20) / 512);
+    let behind = (24 << 20) / 512;
+    write(&mut initiator, behind, &pattern(2), true);
+    assert_eq!(read(&mut initiator, 0, behind), pattern(2));
+    assert_eq!(read(&mut initiator, 0, 0), pattern(1));
+    assert_refused(
+        scene.verb(&["volume", "resize", "tank", "disk0", "64M"]),
+        "longshore volume resize",
+    );
+    scene.write_file(DISK0);
+    reload(&server, "cannot shrink");
+    ends_well(server);
+    let shown = scene.show(&scene.drives());
+    assert_eq!(shown["volumes"][0]["size-bytes"], 32 << 20);
+}
+
+#[test]
+fn verbs_without_a_server_open_the_drives_themselves() {
+    let scene = Scene::new();
+    let drives = &scene.drives();
+    let create = ["volume", "create", drives, "db", "1G", "--quota", "40M"];
+    scene.verb(&create).expect(0);
+    scene.verb(&create).expect(1);
+    scene
+        .verb(&["volume", "resize", drives, "db", "2G"])
+        .expect(0);
+    let shrink = ["volume", "resize", drives, "db", "1G"];
+    assert_refused(scene.verb(&shrink), "--shrink");
+    scene.verb(&[&shrink[..], &["--shrink"]].concat()).expect(0);
+    scene
+        .verb(&["volume", "create", drives, "log", "1G"])
+        .expect(0);
+    let group = ["snapshot", "create", drives, "monday", "db", "log"];
+    scene.verb(&group).expect(0);
+    scene
+        .verb(&["snapshot", "clone", drives, "db@monday", "copy"])
+        .expect(0);
+    scene.verb(&["volume", "delete", drives, "log"]).expect(0);
+    let shown = scene.show(drives);
+    let names: Vec<&str> = shown["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|volume| volume["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["copy", "db"]);
+    assert_eq!(shown["volumes"][1]["quota-bytes"], 40 << 20);
+    assert_eq!(shown["orphans"][0]["volume"], "log");
+    let text = scene.verb(&["show", drives]).expect(0).stdout;
+    assert!(
+        text.contains("db@monday") && text.contains("40 MiB"),
+        "{text}"
+    );
+
+    scene.write_file("");
+    let file = scene.path("longshore.toml");
+    let listed = scene.verb(&["list", "--config", &file, "--output", "json"]);
+    assert_eq!(listed.expect(0).json()["items"][0]["name"], "tank");
+    scene.verb(&["show", "tank", "--config", &file]).expect(0);
+    scene.verb(&["show", "tonk", "--config", &file]).expect(1);
+    assert_refused(
+        scene.verb(&["show", &scene.path("a.img")]),
+        "name all of them",
+    );
+    assert_refused(
+        scene.verb(&["create", "other", &scene.path("a.img")]),
+        "--force",
+    );
+    assert_refused(scene.verb(&["show", "tank"]), "--config");
+}
+
+#[test]
+fn a_pool_that_another_process_has_open_is_refused_with_what_was_tried() {
+    let scene = Scene::new();
+    let volume = format!("disk0,backend=pool,pool={},size=16M", scene.drives());
+    let server = ServerBuilder::new()
+        .volume(&volume)
+        .iscsi()
+        .argument("--socket")
+        .argument("none")
+        .start()
+        .unwrap();
+    let refused = scene.verb(&["volume", "create", &scene.drives(), "db", "1M"]);
+    let told = refused.expect(1).stderr;
+    assert!(told.contains("in use by process"), "{told}");
+    assert!(
+        told.contains("no server that has it open answers"),
+        "{told}"
+    );
+    assert_refused(scene.verb(&["check", &scene.drives()]), "in use");
+    ends_well(server);
+}
+
+#[test]
+fn a_check_finds_damaged_data_and_writes_nothing() {
+    let scene = Scene::new();
+    let volume = format!("disk0,backend=pool,pool={},size=16M", scene.drives());
+    let server = ServerBuilder::new()
+        .volume(&volume)
+        .iscsi()
+        .start()
+        .unwrap();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    write(&mut initiator, 0, &pattern(7), true);
+    ends_well(server);
+    let wanted = pattern(7);
+    let mut found = 0;
+    for name in ["a.img", "b.img"] {
+        let path = scene.scratch.join(name);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let places = (0..bytes.len() - wanted.len()).step_by(BLOCK);
+        for place in places.filter(|at| bytes[*at..*at + wanted.len()] == wanted[..]) {
+            file.write_all_at(&[!wanted[0]], place.try_into().unwrap())
+                .unwrap();
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1);
+    scene.verb(&["check", &scene.drives()]).expect(0);
+    for _ in 0..2 {
+        let checked = scene.verb(&["check", &scene.drives(), "--data", "--output", "json"]);
+        let report = checked.expect(3).json();
+        assert_eq!(report["sound"], false);
+        assert_eq!(report["findings"].as_array().unwrap().len(), 1, "{report}");
+    }
+    std::fs::write(scene.scratch.join("a.img"), []).unwrap();
+    scene.verb(&["check", &scene.drives()]).expect(1);
+}
