@@ -47,7 +47,6 @@ mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
 pub use check::{Finding, Report};
-pub use closing::wait_for_closing;
 pub use contents::{Listed, ListedSnapshot, Usage};
 pub use error::PoolError;
 pub use open::{NewPool, read_label};

@@ -242,3 +242,19 @@ fn what_is_overwritten_many_times_over_finds_space_and_a_full_pool_says_so() {
         );
     }
 }
+
+#[test]
+fn large_writes_use_most_of_a_small_pool() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let mut storage = TestStorage::new();
+    let disk = volume(&pool, "disk0", Some(256 << 20));
+    let mut client = VolumeClient::new(disk, &mut storage);
+    let chunk: Vec<u8> = (0..1_u32 << 20).map(|at| at.to_le_bytes()[1]).collect();
+    let mut written = 0;
+    while client.write(written, &chunk).is_ok() {
+        written += 1 << 20;
+    }
+    let capacity = pool.usage().capacity;
+    assert!(written > capacity / 10 * 9, "{written} of {capacity}");
+}
