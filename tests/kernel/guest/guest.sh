@@ -281,7 +281,7 @@ derived_tls_key() {
 
 NVMET=/sys/kernel/config/nvmet
 
-# set_up_nvmet_disk SUBSYSTEM: the kernel's target with one namespace of 64 MiB, /dev/nullb0, which keeps what is written.
+# set_up_nvmet_disk SUBSYSTEM: the kernel's target with one namespace of 16 MiB, /dev/nullb0, which keeps what is written.
 set_up_nvmet_disk() {
     modprobe configfs
     mount -t configfs config /sys/kernel/config
@@ -290,7 +290,7 @@ set_up_nvmet_disk() {
     modprobe nvmet_tcp
     nvmet_disk=/sys/kernel/config/nullb/nullb0
     mkdir $nvmet_disk
-    echo 64 >$nvmet_disk/size
+    echo 16 >$nvmet_disk/size
     echo 1 >$nvmet_disk/memory_backed
     echo 1 >$nvmet_disk/discard
     echo 1 >$nvmet_disk/power

@@ -33,9 +33,10 @@ moves_data() {
     shift
     host client copy "{folder}/source" "$url" "$@"
     [ "$(on_disk 8)" = "$(host sha256 source)  -" ]
-    dd if=/dev/urandom of=/dev/nullb0 bs=1M count=64 oflag=direct 2>/dev/null
+    dd if=/dev/urandom of=/dev/nullb0 bs=1M count=16 oflag=direct 2>/dev/null
+    host noise back 16M
     host client copy "$url" "{folder}/back" --force "$@"
-    [ "$(on_disk 64)" = "$(host sha256 back)  -" ]
+    [ "$(on_disk 16)" = "$(host sha256 back)  -" ]
 }
 
 # refused WHY OPTION…: at the first port.
