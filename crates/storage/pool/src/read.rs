@@ -240,8 +240,13 @@ impl Pool {
         target: Target,
         mut buffer: Buffer,
     ) -> (Result<(), ReadError>, Buffer) {
-        let mut under_way = FuturesUnordered::new();
+        if runs.len() == 1 && runs[0].stored().is_some() {
+            let (runs, fetched) = self.fetch(io, runs).await;
+            let result = fetched.and_then(|data| place_runs(&runs, &data, &target, &mut buffer));
+            return (result, buffer);
+        }
         let mut groups = Groups(runs.into_iter().peekable());
+        let mut under_way = FuturesUnordered::new();
         let mut result = Ok(());
         loop {
             while under_way.len() < READS_MAX && result.is_ok() {
@@ -331,8 +336,13 @@ fn place_runs(
             }
             RunKind::Chunk(stored) => {
                 let bytes = fetched.bytes(stored.place, usize::from(stored.length));
+                if to.len() == usize::from(stored.pages) * PAGE {
+                    unpack(stored, bytes, &mut buffer[to])?;
+                    continue;
+                }
                 let mut plain = [0; 4 * PAGE];
-                let plain = unpack(stored, bytes, &mut plain)?;
+                let plain = &mut plain[..usize::from(stored.pages) * PAGE];
+                unpack(stored, bytes, plain)?;
                 let skip = usize::from(stored.page) * PAGE;
                 buffer[to].copy_from_slice(&plain[skip + from.start..skip + from.end]);
             }
@@ -342,18 +352,13 @@ fn place_runs(
     Ok(())
 }
 
-/// The pages of a chunk.
-fn unpack<'a>(
-    stored: &Stored,
-    bytes: &[u8],
-    plain: &'a mut [u8; 4 * PAGE],
-) -> Result<&'a [u8], ReadError> {
+/// Unpacks the pages of a chunk, all of them.
+fn unpack(stored: &Stored, bytes: &[u8], plain: &mut [u8]) -> Result<(), ReadError> {
     if crc(bytes) != stored.crc {
         return Err(ReadError::Checksum);
     }
-    let plain = &mut plain[..usize::from(stored.pages) * PAGE];
     match lz4_flex::block::decompress_into(bytes, plain) {
-        Ok(length) if length == plain.len() => Ok(plain),
+        Ok(length) if length == plain.len() => Ok(()),
         Ok(_) | Err(_) => Err(ReadError::Checksum),
     }
 }
