@@ -202,10 +202,11 @@ impl Subsystems {
             return Err(Refusal::invalid(Parameter::HostIdentifier));
         }
         check_channel(&member, &connect, environment)?;
+        let is_secure = environment.tls_identity().is_some();
         if connect.queue_id == 0 {
-            self.connect_admin(&member, &connect, queue, now_ms)
+            self.connect_admin(&member, &connect, (queue, is_secure), now_ms)
         } else {
-            connect_io(&member, &connect, queue)
+            connect_io(&member, &connect, (queue, is_secure))
         }
     }
 }
@@ -215,7 +216,7 @@ impl Subsystems {
         &self,
         member: &Member,
         connect: &Connect,
-        queue: QueueHandle,
+        (queue, is_secure): (QueueHandle, bool),
         now_ms: u64,
     ) -> Result<Association, Refusal> {
         if connect.controller_id != CONTROLLER_DYNAMIC {
@@ -260,6 +261,7 @@ impl Subsystems {
             host_nqn: connect.host.clone(),
             host_identifier,
             admin_queue: queue,
+            is_secure,
             product: Arc::clone(access.product()),
             attached_max: attached_max
                 .checked_next_power_of_two()
@@ -306,7 +308,7 @@ fn check_channel(
 fn connect_io(
     member: &Member,
     connect: &Connect,
-    queue: QueueHandle,
+    (queue, is_secure): (QueueHandle, bool),
 ) -> Result<Association, Refusal> {
     if member.subsystem.is_discovery {
         return Err(Refusal::invalid(Parameter::QueueId));
@@ -321,6 +323,13 @@ fn connect_io(
     }
     if controller.host_identifier != connect.host_identifier {
         return Err(Refusal::invalid(Parameter::HostIdentifier));
+    }
+    // All queues of an association are as its first: none joins without the proof of the others.
+    if controller.is_secure != is_secure {
+        return Err(Refusal {
+            status: Status::CONNECT_INVALID_HOST.do_not_retry(),
+            result: Parameter::HostNqn.location(),
+        });
     }
     let mut state = controller.lock();
     if state.closed {

@@ -38,6 +38,8 @@ pub struct Controller {
     pub(super) host_nqn: Nqn,
     pub(super) host_identifier: [u8; 16],
     pub(super) admin_queue: QueueHandle,
+    /// Its queues are over TLS; otherwise none is.
+    pub(super) is_secure: bool,
     /// As it was when the host came.
     pub(super) product: Arc<Product>,
     /// MNAN: most namespaces that are attached at a time.
