@@ -148,7 +148,12 @@ impl Nvme {
             Sent::Compute(computation) => {
                 let (post, address) = (core.post().clone(), task.address);
                 let computations = &core.shared.computations;
-                match computations.begin(computation, address, post, urgency) {
+                match computations.begin(
+                    computation,
+                    address,
+                    post,
+                    (channel.socket.peer.ip(), urgency),
+                ) {
                     Some(place) => {
                         authentication.awaited = Some(place);
                         self.goes_on(core, channel);
