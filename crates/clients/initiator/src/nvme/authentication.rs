@@ -1,7 +1,10 @@
 //! In-band authentication (DH-HMAC-CHAP) of a queue whose Connect has succeeded.
 
+use std::time::Duration;
+
 use longshore_nvme::auth::{Answer, Failure, Host, HostError, Parties, RECEIVE_LENGTH};
 use longshore_nvme::host::commands;
+use longshore_nvme::status::Status;
 
 use super::failure::link_error;
 use super::link::{Deadline, Link};
@@ -9,6 +12,10 @@ use super::refusal::Demand;
 use crate::error::Error;
 use crate::options::Options;
 use crate::url::HostPort;
+
+/// Pauses before a message is sent again that the controller had no time for; each is twice the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What a host proves itself with, on any queue of an association.
 pub(super) struct Proof<'a> {
@@ -93,12 +100,21 @@ impl<'a> Proof<'a> {
         }
     }
 
+    /// Sends a message, again and again while the controller has too much to compute for others.
     fn send(&self, link: &mut Link, message: &[u8], deadline: Deadline) -> Result<(), Error> {
         let step = "Authentication Send";
         let command = commands::authentication_send(message.len());
-        let answer = link.run(&command, message, deadline);
-        let answer = answer.map_err(|error| link_error(self.portal, step, error))?;
-        self.check(step, answer.status).map(drop)
+        let mut pause = PAUSE_MIN;
+        loop {
+            let answer = link.run(&command, message, deadline);
+            let answer = answer.map_err(|error| link_error(self.portal, step, error))?;
+            let is_late = deadline.left().is_none_or(|left| left <= pause);
+            if answer.status != Status::COMMAND_INTERRUPTED || is_late {
+                return self.check(step, answer.status).map(drop);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     fn receive(&self, link: &mut Link, deadline: Deadline) -> Result<Vec<u8>, Error> {
@@ -113,7 +129,7 @@ impl<'a> Proof<'a> {
     fn check(
         &self,
         step: &'static str,
-        status: longshore_nvme::status::Status,
+        status: Status,
     ) -> Result<(), Error> {
         match status.is_success() {
             true => Ok(()),
@@ -140,7 +156,10 @@ fn advice(error: HostError) -> &'static str {
             "compare the secret of --dhchap-ctrl-secret-file with the server's; if they are the same, something else \
              answers in its place"
         }
-        HostError::Malformed | HostError::NotOffered | HostError::PublicValue => {
+        HostError::Malformed
+        | HostError::HashNotOffered
+        | HostError::GroupNotOffered
+        | HostError::PublicValue => {
             "something that is not the server may answer in its place; check the network"
         }
         _ => "check the logs of both sides",

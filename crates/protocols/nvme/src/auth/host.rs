@@ -24,9 +24,12 @@ pub enum HostError {
     /// The controller broke the protocol.
     #[error("the controller sent a message that is not well-formed, or not the next one")]
     Malformed,
-    /// It chose a hash function or group that was not offered.
-    #[error("the controller chose a hash function or group that it was not offered")]
-    NotOffered,
+    /// It chose a hash function that was not offered.
+    #[error("the controller chose a hash function that it was not offered")]
+    HashNotOffered,
+    /// It chose a group that was not offered.
+    #[error("the controller chose a group that it was not offered")]
+    GroupNotOffered,
     /// A public value that would give the shared secret away.
     #[error("the controller sent a Diffie-Hellman value that is none")]
     PublicValue,
@@ -137,7 +140,8 @@ impl<'a> Host<'a> {
                 let failure = match error {
                     HostError::Refused(_) => return Answer::Failed(None, error),
                     HostError::Malformed | HostError::PublicValue => Failure::INCORRECT_PAYLOAD,
-                    HostError::NotOffered => Failure::HASH_NOT_USABLE,
+                    HostError::HashNotOffered => Failure::HASH_NOT_USABLE,
+                    HostError::GroupNotOffered => Failure::GROUP_NOT_USABLE,
                     HostError::NotProved => Failure::FAILED,
                 };
                 Answer::Failed(Some(self.frame(Message::Failure2(failure))), error)
@@ -169,9 +173,8 @@ impl<'a> Host<'a> {
             ) => {
                 let hash = Hash::from_id(hash).filter(|hash| self.hashes.contains(hash));
                 let group = Group::from_id(group).filter(|group| self.groups.contains(group));
-                let (Some(hash), Some(group)) = (hash, group) else {
-                    return Err(HostError::NotOffered);
-                };
+                let hash = hash.ok_or(HostError::HashNotOffered)?;
+                let group = group.ok_or(HostError::GroupNotOffered)?;
                 if challenge.len() != hash.length() || sequence == 0 {
                     return Err(HostError::Malformed);
                 }

@@ -3,6 +3,9 @@
 //! Each queue authenticates by itself. Before it has, when it must, nothing else is done on it, and it has as much time as
 //! for a login. Until then it counts as a login that is pending. Later it may authenticate again, while its commands go on,
 //! within the same time; if that fails, the queue is closed: once the host has read why, or a little later.
+//!
+//! Wrong proofs make a host wait, longer and longer ([`attempts`](crate::sessions::attempts)). Meanwhile it is told to try
+//! again: whether its next proof would be right does not show.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +22,7 @@ use crate::address::TaskAddress;
 use crate::computations::Urgency;
 use crate::core::Core;
 use crate::counters::ProtocolKind;
-use crate::counters::clients::Ending;
+use crate::counters::clients::{Ending, Limit};
 use crate::execute::task::TaskState;
 use crate::transport::channel::Channel;
 
@@ -136,6 +139,11 @@ impl Nvme {
             let status = Status::INVALID_COMMAND_OPCODE.do_not_retry();
             return self.finish_status(core, channel, task, status);
         };
+        let (peer, host) = (channel.socket.peer.ip(), controller.host_nqn().as_str());
+        if urgency == Urgency::Unproved && !core.shared.attempts.may_try(peer, host, core.now_ms) {
+            core.shared.clients.reached(Limit::LoginAttempts);
+            return self.finish_status(core, channel, task, Status::COMMAND_INTERRUPTED);
+        }
         match authentication.machine.send(data, &credentials, &mut random) {
             Sent::Taken => {
                 self.goes_on(core, channel);
@@ -234,7 +242,23 @@ impl Nvme {
             && !authentication.has_failed
         {
             authentication.deadline_ms = Some(core.now_ms.saturating_add(FAILURE_READ_MS));
+            if failure == Failure::FAILED {
+                self.note_wrong_proof(core, channel);
+            }
             self.not_authenticated(core, channel, "the host has not proved who it is", failure);
+        }
+    }
+
+    /// What the host has proved is wrong: it may have to wait before it tries again.
+    fn note_wrong_proof(&self, core: &Core, channel: &Channel) {
+        let Some(controller) = self.controller() else {
+            return;
+        };
+        let (peer, host) = (channel.socket.peer, controller.host_nqn());
+        let attempts = &core.shared.attempts;
+        if let Some(pause) = attempts.failed(peer.ip(), host.as_str(), core.now_ms) {
+            let seconds = pause.as_secs();
+            tracing::warn!(%peer, %host, seconds, "too many wrong proofs; refusing authentication for a while");
         }
     }
 
@@ -253,6 +277,8 @@ impl Nvme {
         let peer = channel.socket.peer;
         if let Some(controller) = self.controller() {
             let (host, subsystem) = (controller.host_nqn(), controller.subsystem_nqn());
+            let attempts = &core.shared.attempts;
+            attempts.succeeded(peer.ip(), host.as_str(), core.now_ms);
             let again = !was_unproved;
             tracing::debug!(%peer, %host, %subsystem, again, "NVMe host authenticated");
         }

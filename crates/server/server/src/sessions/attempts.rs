@@ -1,4 +1,4 @@
-//! How often an initiator may try to guess a CHAP secret.
+//! How often an initiator, or an NVMe host, may try to guess a secret of CHAP or DH-HMAC-CHAP.
 //!
 //! | failures counted for | free | then |
 //! |---|---|---|
