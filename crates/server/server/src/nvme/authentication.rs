@@ -50,17 +50,18 @@ impl Nvme {
         channel: &Channel,
         association: &Association,
     ) {
-        let Some(credentials) = &association.credentials else {
+        if association.credentials.is_none() {
             return self.let_in(core, channel);
-        };
+        }
         let machine = auth::Controller::new(association.controller.parties());
+        let machine = machine.over(association.channel);
         self.authentication = Some(Box::new(Authentication {
             machine,
-            deadline_ms: credentials.required.then(|| deadline_ms(core)),
+            deadline_ms: association.must_authenticate.then(|| deadline_ms(core)),
             awaited: None,
             has_failed: false,
         }));
-        if credentials.required {
+        if association.must_authenticate {
             let queue = std::mem::replace(&mut self.queue, Queue::Fresh);
             self.queue = Queue::Unproved(Box::new(queue));
         } else {
@@ -264,8 +265,13 @@ impl Nvme {
 
     /// The host has proved who it is: the queue is what it was connected as.
     fn authenticated(&mut self, core: &Core, channel: &Channel) {
-        if let Some(authentication) = &mut self.authentication {
+        let made = self.authentication.as_mut().and_then(|authentication| {
             authentication.deadline_ms = None;
+            authentication.machine.take_generated()
+        });
+        if let (Some(made), Some(controller)) = (made, self.controller()) {
+            // Before the host learns that it has proved itself: it may come with the key at once.
+            controller.keep_generated(made);
         }
         let was_unproved = matches!(self.queue, Queue::Unproved(_));
         self.queue = std::mem::replace(&mut self.queue, Queue::Fresh).proved();
