@@ -197,7 +197,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         run(&mut *side, size.parse()?, rounds.parse()?);
         return Ok(());
     }
-    println!("| suite | data | OpenSSL, GB/s | session, GB/s | session/OpenSSL |\n|---|---|---|---|---|");
+    println!(
+        "| suite | data | OpenSSL, GB/s | session, GB/s | session/OpenSSL |\n|---|---|---|---|---|"
+    );
     for suite in Suite::ALL {
         for (size, name) in [(4096, "32 × 4 KiB"), (65_536, "64 KiB")] {
             let (mut theirs, mut ours) = (OpenSsl::new(suite)?, Ours::new(suite));

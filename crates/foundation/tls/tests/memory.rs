@@ -19,7 +19,7 @@ const NOTE_BYTES: usize = 64;
 const IDLE_BYTES_MAX: i64 = 40 << 10;
 
 thread_local! {
-    /// Of this thread.
+    // Of this thread.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }

@@ -135,7 +135,7 @@ struct Queue<T> {
 struct Backlog<T> {
     /// Most that it holds.
     limit: Duration,
-    /// All that waits.
+    /// The time that all of its entries take together.
     cost: Duration,
     lanes: HashMap<IpAddr, Lane<T>>,
     /// What an address that always had something waiting would have been given by now.

@@ -6,7 +6,7 @@
 /// SC_C of Negotiate: what the host asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SecureChannel {
-    /// Authentication alone.
+    /// No key is made: the host authenticates, and that is all.
     #[default]
     None,
     /// A key for TLS, on a queue without it.
