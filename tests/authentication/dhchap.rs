@@ -10,6 +10,8 @@ use longshore_nvme::host::commands::{
 use longshore_nvme::nqn::Nqn;
 use longshore_nvme::status::Status;
 use longshore_tests::nvme::{HostOptions, Queue, SUBSYSTEM};
+use longshore_tests::proxy::Direction;
+use longshore_tests::relay::{Passed, Relay};
 
 use crate::rig::{Rig, host_nqn, keep, secret};
 
@@ -243,4 +245,68 @@ fn event_loops_compute_no_exponentiations() {
     }
     let (helpers, others) = (of(true), of(false) - before);
     assert!(helpers > others, "{helpers} ticks, and {others} elsewhere");
+}
+
+/// A controller that computes for many others says so, and its host tries again.
+#[test]
+fn a_message_that_comes_at_a_bad_time_is_sent_again() {
+    /// The status of what answers the first Authentication Send, behind ICResp and the response to Connect.
+    const STATUS: usize = 128 + 24 + 22;
+    let rig = Rig::start("bad-time", "dhchap-groups = [\"null\"]", "");
+    let relay = Relay::start(rig.nvme, |direction| {
+        let mut passed = 0;
+        Box::new(move |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            let interrupted = Status::COMMAND_INTERRUPTED.0 << 1;
+            for (at, byte) in [STATUS, STATUS + 1]
+                .into_iter()
+                .zip(interrupted.to_le_bytes())
+            {
+                if direction == Direction::ToClient
+                    && let Some(place) = at.checked_sub(passed).and_then(|at| bytes.get_mut(at))
+                {
+                    *place |= byte;
+                }
+            }
+            passed += bytes.len();
+            Passed::On(bytes)
+        })
+    })
+    .unwrap();
+    Rig::attach_at(relay.address(), 1, Some(secret(1)), Some(secret(9))).unwrap();
+}
+
+#[test]
+fn wrong_proofs_make_a_host_wait() {
+    let rig = Rig::start(
+        "pauses",
+        "dhchap-groups = [\"null\"]",
+        "[limits]\nlogin-pause-max = \"1h\"\n",
+    );
+    let connect = |number: u8| {
+        let connected = options(number).try_connect(rig.nvme, 0, ANY_CONTROLLER);
+        connected.unwrap().0
+    };
+    let try_wrong = || authenticate(&mut connect(1), &parties(1), 2, 1);
+    for _ in 0..6 {
+        assert!(!try_wrong());
+    }
+    rig.server.wait_for_log("too many wrong proofs");
+    let negotiate = |queue: &mut Queue, number: u8| {
+        let (parties, secret) = (parties(number), secret(number));
+        let message = Host::new(&parties, &secret, None, 1).negotiate();
+        let send = authentication_send(message.len());
+        queue.run(&send, &message).unwrap().status
+    };
+    // A slow machine may miss the first pause, of a second, and finds the next one, which is longer.
+    let is_paused = (0..10).any(|_| {
+        let status = negotiate(&mut connect(1), 1);
+        if status.is_success() {
+            assert!(!try_wrong());
+        }
+        status == Status::COMMAND_INTERRUPTED
+    });
+    assert!(is_paused, "during a pause, the right secret is none either");
+    // Another host of the same address has pauses of its own.
+    assert!(negotiate(&mut connect(2), 2).is_success());
 }

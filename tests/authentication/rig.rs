@@ -105,7 +105,17 @@ impl Rig {
         secret: Option<Secret>,
         controller: Option<Secret>,
     ) -> Result<Attachment, longshore_initiator::error::Error> {
-        let url: Url = format!("nvme+tcp://{}/{SUBSYSTEM}/1", self.nvme)
+        Self::attach_at(self.nvme, number, secret, controller)
+    }
+
+    /// The same at another address, which leads there.
+    pub(crate) fn attach_at(
+        address: SocketAddr,
+        number: u8,
+        secret: Option<Secret>,
+        controller: Option<Secret>,
+    ) -> Result<Attachment, longshore_initiator::error::Error> {
+        let url: Url = format!("nvme+tcp://{address}/{SUBSYSTEM}/1")
             .parse()
             .unwrap();
         let mut options = Options {

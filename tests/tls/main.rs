@@ -1,5 +1,6 @@
 //! NVMe/TCP over TLS: our initiator, and programs of others, against the server.
 
+mod concatenation;
 mod keys;
 mod plain;
 mod programs;

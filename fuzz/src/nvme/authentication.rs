@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use longshore_nvme::auth::{
-    Controller, Credentials, Frame, Group, Hash, Host, Parties, RECEIVE_LENGTH, Received, Secret,
-    Sent,
+    Concatenation, Controller, Credentials, Frame, Group, Hash, Host, Parties, QueueChannel,
+    RECEIVE_LENGTH, Received, Secret, Sent,
 };
 use longshore_nvme::nqn::Nqn;
 use longshore_nvme::psk::{ConfiguredKey, Identity};
@@ -52,8 +52,9 @@ pub(crate) fn nvme_authentication(bytes: &[u8]) {
         hashes: Hash::ALL.to_vec(),
         groups: vec![Group::Null],
         required: true,
+        concatenation: Concatenation::Permitted,
     });
-    let mut controller = Controller::new(parties.clone());
+    let mut controller = Controller::new(parties.clone()).over(QueueChannel::Plain);
     // A host that knows another secret, and now and then changes what it sends.
     let wrong = Secret::generate(None, &mut |out| out.fill(9));
     let mut host = Host::new(&parties, &wrong, None, 1);

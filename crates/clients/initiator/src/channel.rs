@@ -39,6 +39,20 @@ impl From<Session<TcpStream>> for Channel {
     }
 }
 
+impl Drop for Channel {
+    /// Tells the peer that this is the end, and no cut (RFC 8446 §6.1), if there is room for that.
+    fn drop(&mut self) {
+        match &mut self.0 {
+            Kind::Plain(_) => {}
+            #[cfg(feature = "tls")]
+            Kind::Tls(session) => {
+                // It ends either way.
+                let _ = session.close();
+            }
+        }
+    }
+}
+
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
@@ -56,6 +70,15 @@ impl Channel {
             Kind::Plain(_) => false,
             #[cfg(feature = "tls")]
             Kind::Tls(_) => true,
+        }
+    }
+
+    /// Gives back memory that only a busy connection needs.
+    pub(crate) fn release_memory(&mut self) {
+        match &mut self.0 {
+            Kind::Plain(_) => {}
+            #[cfg(feature = "tls")]
+            Kind::Tls(session) => session.release_memory(),
         }
     }
 
@@ -88,5 +111,48 @@ impl Channel {
             #[cfg(feature = "tls")]
             Kind::Tls(session) => session.has_more(),
         }
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use longshore_tls::{Client, Handshake, Psk, PskStore, Server, Suite};
+
+    use super::*;
+
+    struct OneKey(Psk);
+
+    impl PskStore for OneKey {
+        fn find(&self, identity: &[u8]) -> Option<Psk> {
+            (self.0.identity() == identity).then(|| self.0.clone())
+        }
+    }
+
+    #[test]
+    fn a_channel_that_is_dropped_says_that_this_is_the_end() {
+        let psk = Psk::new(b"a", Suite::Aes128GcmSha256, &[1; 32]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let up = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let down = listener.accept().unwrap().0;
+        for stream in [&up, &down] {
+            stream.set_nonblocking(true).unwrap();
+        }
+        let mut raw = down.try_clone().unwrap();
+        let server = Server::new(Arc::new(OneKey(psk.clone()))).unwrap();
+        let mut server = server.accept(down).unwrap();
+        let mut client = Client::new().unwrap().connect(up, psk).unwrap();
+        while (client.handshake().unwrap(), server.handshake().unwrap())
+            != (Handshake::Done, Handshake::Done)
+        {}
+        drop(Channel::from(client));
+        raw.set_nonblocking(false).unwrap();
+        let mut rest = Vec::new();
+        raw.read_to_end(&mut rest).unwrap();
+        // One record, with an alert of two bytes.
+        assert_eq!((rest.len(), &rest[..5]), (24, &[0x17, 3, 3, 0, 19][..]));
     }
 }

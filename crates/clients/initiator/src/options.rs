@@ -166,6 +166,9 @@ pub struct NvmeOptions {
     pub controller_secret: Option<longshore_nvme::auth::Secret>,
     /// With what connections go over TLS; `None`: they do not.
     pub tls: Option<TlsOptions>,
+    /// Has a key for TLS made when the host authenticates, and goes over TLS with it (secure channel concatenation). Without,
+    /// this is done where the controller asks for it.
+    pub concatenate: bool,
 }
 
 /// A key that this host and the server share, and the forms it takes.
@@ -201,6 +204,7 @@ impl Default for NvmeOptions {
             secret: None,
             controller_secret: None,
             tls: None,
+            concatenate: false,
         }
     }
 }

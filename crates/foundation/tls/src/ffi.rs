@@ -52,6 +52,12 @@ pub(crate) fn set_read_buffer_length(context: &SslContextBuilder, length: usize)
     unsafe { SSL_CTX_set_default_read_buffer_len(context.as_ptr(), length) }
 }
 
+/// Forgets errors that others have left on this thread. OpenSSL takes them for those of the next connection.
+pub(crate) fn forget_errors() {
+    // SAFETY: no requirements; the queue belongs to the thread.
+    unsafe { openssl_sys::ERR_clear_error() }
+}
+
 /// Gives back the buffers of records of a connection that has nothing in them; otherwise nothing happens.
 pub(crate) fn free_buffers<S>(stream: &mut SslStream<S>) {
     // SAFETY: the connection is alive and exclusively ours for the call, which refuses while a buffer is in use.

@@ -13,8 +13,8 @@ use crate::{ffi, held};
 
 /// Plaintext of a record (RFC 8446 §5.1).
 const RECORD_BYTES: usize = 16 << 10;
-/// Plaintext that is encrypted before its records are sent.
-const BATCH_BYTES: usize = 256 << 10;
+/// Plaintext that is encrypted before its records are sent. A peer that reads nothing has the records of one batch waiting.
+const BATCH_BYTES: usize = 64 << 10;
 /// Records under one key: fewer than the 2^24.5 of RFC 8446 §5.5.
 const RECORDS_PER_KEY: u64 = 1 << 24;
 
@@ -65,6 +65,8 @@ pub struct Session<S> {
     has_ended: bool,
     /// A record was wrong: nothing that follows can be trusted.
     is_broken: bool,
+    /// We have said that we send no more.
+    is_closed: bool,
     /// Plaintext of the last record: it is encrypted, and its end has not left.
     kept_back: usize,
     /// Records that were sent under the present key.
@@ -88,6 +90,7 @@ impl<S: Read + Write> Session<S> {
             is_done: false,
             has_ended: false,
             is_broken: false,
+            is_closed: false,
             kept_back: 0,
             records: 0,
             records_per_key: RECORDS_PER_KEY,
@@ -102,6 +105,7 @@ impl<S: Read + Write> Session<S> {
         if self.is_done {
             return Ok(Handshake::Done);
         }
+        ffi::forget_errors();
         let outcome = self.stream.do_handshake();
         // Whatever came of it, an alert included.
         let sent = self.stream.get_mut().send();
@@ -114,6 +118,7 @@ impl<S: Read + Write> Session<S> {
                     return Err(TlsError::NoPsk);
                 }
                 self.is_done = true;
+                self.stream.get_mut().is_of_use();
                 Ok(Handshake::Done)
             }
             Err(error) if is_wait(&error) => {
@@ -172,6 +177,7 @@ impl<S: Read + Write> Session<S> {
         if self.is_broken {
             return Err(TlsError::Failed("a record was wrong".to_owned()).into());
         }
+        ffi::forget_errors();
         let mut received = 0;
         for buffer in buffers {
             let mut filled = 0;
@@ -179,6 +185,7 @@ impl<S: Read + Write> Session<S> {
                 match self.stream.ssl_read(&mut buffer[filled..]) {
                     Ok(0) => return self.stopped(received),
                     Ok(length) => {
+                        self.stream.get_mut().is_of_use();
                         filled += length;
                         received += length;
                     }
@@ -204,16 +211,17 @@ impl<S: Read + Write> Session<S> {
     /// There is nothing more now.
     fn stopped(&mut self, received: usize) -> io::Result<usize> {
         // A KeyUpdate may have asked for one in return.
-        self.stream.get_mut().send()?;
+        let answered = self.stream.get_mut().send();
         if received > 0 {
+            // If the stream is broken, the next call says so.
             return Ok(received);
         }
-        self.rest();
+        answered?;
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Gives back memory that only a busy connection needs.
-    fn rest(&mut self) {
+    /// Gives back memory that only a busy connection needs. The next bytes take it again.
+    pub fn release_memory(&mut self) {
         self.stream.get_mut().shrink();
         ffi::free_buffers(&mut self.stream);
     }
@@ -266,6 +274,7 @@ impl<S: Read + Write> Session<S> {
     }
 
     fn write_record(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        ffi::forget_errors();
         if self.records >= self.records_per_key {
             self.records = 0;
             ffi::update_key(&mut self.stream).map_err(io::Error::other)?;
@@ -278,11 +287,15 @@ impl<S: Read + Write> Session<S> {
         Ok(())
     }
 
-    /// Tells the peer that nothing more is sent.
+    /// Tells the peer that nothing more is sent, once, if it can be told.
     ///
     /// # Errors
     /// The connection is broken.
     pub fn close(&mut self) -> io::Result<()> {
+        if !self.is_done || self.is_broken || std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        ffi::forget_errors();
         match self.stream.shutdown() {
             Err(error) if !is_wait(&error) => Err(failure(error).into()),
             _ => self.stream.get_mut().send().map(drop),

@@ -7,10 +7,16 @@ use std::io::{self, Read, Write};
 /// More is never collected: a peer that has its questions answered and takes no answer is cut.
 const UNSENT_MAX: usize = 1 << 20;
 
+/// Bytes without any data in them that are taken one after another: a record and what tells of new keys. OpenSSL works such
+/// records off within one call, as long as there are more.
+const IDLE_MAX: usize = 64 << 10;
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Wire<S> {
     pub(crate) stream: S,
+    /// Bytes that have come since the last of use.
+    idle: usize,
     unsent: Vec<u8>,
     /// Bytes at the front that have left.
     sent: usize,
@@ -20,9 +26,15 @@ impl<S> Wire<S> {
     pub(crate) const fn new(stream: S) -> Self {
         Self {
             stream,
+            idle: 0,
             unsent: Vec::new(),
             sent: 0,
         }
+    }
+
+    /// What has come was of use: a handshake, or data.
+    pub(crate) const fn is_of_use(&mut self) {
+        self.idle = 0;
     }
 
     /// Whether records wait for the stream.
@@ -59,7 +71,21 @@ impl<S: Write> Wire<S> {
 
 impl<S: Read> Read for Wire<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
+        if self.idle > IDLE_MAX {
+            return Err(io::Error::other("the peer sends records without data"));
+        }
+        let received = loop {
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // OpenSSL's stream takes that for "not yet".
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                    break Err(io::ErrorKind::ConnectionReset.into());
+                }
+                other => break other,
+            }
+        }?;
+        self.idle += received;
+        Ok(received)
     }
 }
 

@@ -237,14 +237,18 @@ impl Listeners {
                 }
             }
         }
-        if let Some(handshakes) = &self.handshakes {
-            handshakes.take(Newcomer {
-                stream,
-                peer,
-                shard,
-                portal,
-                tls,
-            });
+        let newcomer = Newcomer {
+            stream,
+            peer,
+            shard,
+            portal,
+            tls,
+        };
+        if let Some(handshakes) = &self.handshakes
+            && !handshakes.take(newcomer)
+        {
+            core.shared.clients.reached(Limit::PendingLogins);
+            tracing::debug!(%peer, "too many pending logins; new connection closed");
         }
     }
 }

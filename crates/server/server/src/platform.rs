@@ -50,6 +50,9 @@ pub trait Link: Debug + Send {
         None
     }
 
+    /// Gives back memory that only a busy connection needs.
+    fn release_memory(&mut self) {}
+
     /// The identity of the key that the peer has proved to know, if there is TLS on it.
     fn tls_identity(&self) -> Option<&Identity> {
         None

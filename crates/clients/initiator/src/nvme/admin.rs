@@ -8,12 +8,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use longshore_nvme::auth::Parties;
+use longshore_nvme::auth::{Parties, QueueChannel};
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Connect, Property};
 use longshore_nvme::host::{Command, ConnectionConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_nvme::pdu::Digests;
+use longshore_nvme::psk::{Origin, RetainedPsk, TlsPsk, Version};
 use longshore_nvme::status::Status;
 
 use super::authentication::Proof;
@@ -120,6 +121,8 @@ pub struct Admin {
     identity: HostIdentity,
     subsystem: Nqn,
     options: Options,
+    /// The key for TLS that was made of the authentication.
+    made: Option<TlsPsk>,
     controller_id: u16,
     capabilities: Capabilities,
     version: u32,
@@ -137,7 +140,8 @@ pub(super) fn digests(options: &Options) -> Digests {
 }
 
 impl Admin {
-    /// Connects the admin queue of a new controller of `subsystem`, and enables the controller.
+    /// Connects the admin queue of a new controller of `subsystem`, and enables the controller. If a key for TLS is made of
+    /// the authentication, the queue is connected again, with that key.
     ///
     /// # Errors
     /// Says where it failed, and what to do next.
@@ -147,6 +151,29 @@ impl Admin {
         keep_alive: Duration,
         options: &Options,
     ) -> Result<Self, Error> {
+        let identity = HostIdentity::choose(options.host_nqn.as_ref(), options.host_id);
+        let to = (portal, subsystem);
+        let (admin, made) = Self::open(to, keep_alive, options, (&identity, None))?;
+        let mut admin = match made {
+            None => admin,
+            Some(made) => {
+                drop(admin);
+                let key = made.tls_psk(&identity.nqn, subsystem, Version::V1, Origin::Generated);
+                let key = key.map_err(|error| Error::Options(error.to_string()))?;
+                Self::open(to, keep_alive, options, (&identity, Some(key)))?.0
+            }
+        };
+        admin.enable()?;
+        Ok(admin)
+    }
+
+    /// One connection, over TLS if there is a key. Returns the key that was made on it.
+    fn open(
+        (portal, subsystem): (&HostPort, &Nqn),
+        keep_alive: Duration,
+        options: &Options,
+        (identity, made): (&HostIdentity, Option<TlsPsk>),
+    ) -> Result<(Self, Option<RetainedPsk>), Error> {
         let (stream, address) = crate::connect::connect(portal, options.timeouts.connect)?;
         let deadline = Deadline::after(options.timeouts.login);
         let config = ConnectionConfig {
@@ -156,13 +183,12 @@ impl Admin {
             commands: ADMIN_ENTRIES - 1,
             ..ConnectionConfig::default()
         };
-        let identity = HostIdentity::choose(options.host_nqn.as_ref(), options.host_id);
         let ends = Ends {
             portal,
             host: &identity.nqn,
             subsystem,
         };
-        let channel = ends.channel(stream, options, deadline)?;
+        let channel = ends.channel(stream, options, made.as_ref(), deadline)?;
         let link = Link::open(channel, config, deadline)
             .map_err(|error| link_error(portal, "initialization", error))?;
         require_digests(portal, options, link.connection().digests())?;
@@ -170,9 +196,10 @@ impl Admin {
             link,
             portal: portal.clone(),
             address,
-            identity,
+            identity: identity.clone(),
             subsystem: subsystem.clone(),
             options: options.clone(),
+            made,
             controller_id: ANY_CONTROLLER,
             capabilities: Capabilities(0),
             version: 0,
@@ -185,16 +212,23 @@ impl Admin {
             .link
             .run(&connect.command(), &connect.data(), deadline)
             .map_err(|error| admin.lost("Connect", error))?;
-        admin.take_connect(&answer)?;
-        admin.enable()?;
-        Ok(admin)
+        let made = admin.take_connect(&answer)?;
+        Ok((admin, made))
     }
 
-    fn take_connect(&mut self, answer: &Answer) -> Result<(), Error> {
+    fn take_connect(&mut self, answer: &Answer) -> Result<Option<RetainedPsk>, Error> {
         let demand = refusal::check(&self.portal, &self.subsystem, answer)?;
         let [low, high, ..] = answer.result.to_le_bytes();
         self.controller_id = u16::from_le_bytes([low, high]);
-        Proof::new(&self.portal, self.parties(), &self.options).give(&mut self.link, demand)
+        let channel = match (&self.made, &self.options.nvme.tls) {
+            (Some(_), _) => QueueChannel::Secure,
+            // A key of its own is as good.
+            (None, Some(_)) => QueueChannel::Other,
+            (None, None) if cfg!(feature = "tls") => QueueChannel::Plain,
+            (None, None) => QueueChannel::Other,
+        };
+        let proof = Proof::new(&self.portal, self.parties(), &self.options);
+        proof.give(&mut self.link, demand, channel)
     }
 
     /// A Connect command for one of its queues.
@@ -590,7 +624,12 @@ impl Admin {
     /// Does what a controller asks for on an I/O queue that is connected.
     fn prove(&self, link: &mut Link, answer: &Answer) -> Result<(), Error> {
         let demand = refusal::check(&self.portal, &self.subsystem, answer)?;
-        Proof::new(&self.portal, self.parties(), &self.options).give(link, demand)
+        let channel = match self.made {
+            Some(_) => QueueChannel::Secure,
+            None => QueueChannel::Other,
+        };
+        let proof = Proof::new(&self.portal, self.parties(), &self.options);
+        proof.give(link, demand, channel).map(drop)
     }
 
     fn parties(&self) -> Parties {
@@ -623,7 +662,7 @@ impl Admin {
             host: &self.identity.nqn,
             subsystem: &self.subsystem,
         };
-        let channel = ends.channel(stream, options, deadline)?;
+        let channel = ends.channel(stream, options, self.made.as_ref(), deadline)?;
         let mut link = Link::open(channel, config, deadline)
             .map_err(|error| link_error(portal, "initialization of an I/O queue", error))?;
         require_digests(portal, options, link.connection().digests())?;

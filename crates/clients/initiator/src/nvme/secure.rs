@@ -3,11 +3,12 @@
 use std::net::TcpStream;
 
 use longshore_nvme::nqn::Nqn;
+use longshore_nvme::psk::{Origin, TlsPsk};
 
 use super::link::Deadline;
 use crate::channel::Channel;
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::{Options, TlsOptions};
 use crate::url::HostPort;
 
 /// Who talks to whom; the key is for both.
@@ -27,7 +28,7 @@ impl Ends<'_> {
         }
     }
 
-    /// What the connection is to use: TLS if the options have a key, and otherwise the bare stream.
+    /// What the connection is to use: TLS if a key was made, or the options have one, and otherwise the bare stream.
     ///
     /// # Errors
     /// There is no TLS between the two. The bare stream is never taken in its place.
@@ -35,12 +36,20 @@ impl Ends<'_> {
         &self,
         stream: TcpStream,
         options: &Options,
+        made: Option<&TlsPsk>,
         deadline: Deadline,
     ) -> Result<Channel, Error> {
-        match &options.nvme.tls {
-            None => Ok(stream.into()),
-            Some(tls) => self.secure(stream, tls, deadline),
+        match (made, &options.nvme.tls) {
+            (Some(key), _) => self.secure(stream, key, deadline),
+            (None, Some(tls)) => self.secure(stream, &self.key(tls)?, deadline),
+            (None, None) => Ok(stream.into()),
         }
+    }
+
+    fn key(&self, tls: &TlsOptions) -> Result<TlsPsk, Error> {
+        let retained = tls.key.retained(self.host, tls.derivation);
+        let key = retained.tls_psk(self.host, self.subsystem, tls.version, Origin::Configured);
+        key.map_err(|error| Error::Options(error.to_string()))
     }
 }
 
@@ -49,7 +58,7 @@ impl Ends<'_> {
     fn secure(
         &self,
         _stream: TcpStream,
-        _tls: &crate::options::TlsOptions,
+        _key: &TlsPsk,
         _deadline: Deadline,
     ) -> Result<Channel, Error> {
         Err(self.failed(
@@ -67,13 +76,12 @@ mod handshake {
     use std::os::fd::AsFd;
     use std::sync::OnceLock;
 
-    use longshore_nvme::psk::{Origin, PskHash};
+    use longshore_nvme::psk::PskHash;
     use longshore_tls::{Client, Handshake, Psk, Session, SetUpError, Suite, TlsError};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
 
     use super::*;
-    use crate::options::TlsOptions;
 
     /// What all connections share.
     fn client() -> Result<&'static Client, SetUpError> {
@@ -85,11 +93,22 @@ mod handshake {
         Ok(CLIENT.get_or_init(|| client))
     }
 
+    /// The key as TLS takes it.
+    fn psk(key: &TlsPsk) -> Result<Psk, Error> {
+        let suite = match key.identity.hash {
+            PskHash::Sha256 => Suite::Aes128GcmSha256,
+            PskHash::Sha384 => Suite::Aes256GcmSha384,
+        };
+        let identity = key.identity.to_string();
+        Psk::new(identity.as_bytes(), suite, key.key())
+            .map_err(|error| Error::Options(error.to_string()))
+    }
+
     impl Ends<'_> {
         pub(super) fn secure(
             &self,
             stream: TcpStream,
-            tls: &TlsOptions,
+            key: &TlsPsk,
             deadline: Deadline,
         ) -> Result<Channel, Error> {
             let system = |what: &'static str| {
@@ -103,22 +122,8 @@ mod handshake {
                 .set_nonblocking(true)
                 .map_err(system("set a socket to not block"))?;
             let client = client().map_err(set_up)?;
-            let session = client.connect(stream, self.key(tls)?).map_err(set_up)?;
+            let session = client.connect(stream, psk(key)?).map_err(set_up)?;
             self.shake(session, deadline).map(Channel::from)
-        }
-
-        fn key(&self, tls: &TlsOptions) -> Result<Psk, Error> {
-            let retained = tls.key.retained(self.host, tls.derivation);
-            let derived = retained
-                .tls_psk(self.host, self.subsystem, tls.version, Origin::Configured)
-                .map_err(|error| Error::Options(error.to_string()))?;
-            let suite = match derived.identity.hash {
-                PskHash::Sha256 => Suite::Aes128GcmSha256,
-                PskHash::Sha384 => Suite::Aes256GcmSha384,
-            };
-            let identity = derived.identity.to_string();
-            Psk::new(identity.as_bytes(), suite, derived.key())
-                .map_err(|error| Error::Options(error.to_string()))
         }
 
         fn shake(

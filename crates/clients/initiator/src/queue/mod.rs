@@ -287,6 +287,7 @@ impl<M: Machine> Queue<M> {
     pub fn release_memory(&mut self) {
         self.receive_buffer = Vec::new();
         self.transmit.release_memory();
+        self.channel.release_memory();
     }
 
     /// What it has done.

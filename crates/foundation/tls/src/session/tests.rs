@@ -252,6 +252,122 @@ fn keys_are_renewed_before_they_wear_out() {
     }
 }
 
+/// Each is a record, and OpenSSL works them off within one call.
+#[test]
+fn a_peer_that_sends_new_keys_and_no_data_is_cut() {
+    let mut pair = Pair::ready(Suite::Aes128GcmSha256, 1 << 20);
+    let mut flood = |count: usize| {
+        for _ in 0..count {
+            ffi::update_key(&mut pair.client.stream).unwrap();
+            pair.client.stream.do_handshake().unwrap();
+        }
+        assert!(pair.client.stream.get_mut().send().unwrap());
+        let outcome = receive(&mut pair.server, 100);
+        (
+            outcome,
+            pair.server.stream().from.lock().unwrap().bytes.len(),
+        )
+    };
+    // As many as anybody needs.
+    assert_eq!(kind(flood(1000).0), io::ErrorKind::WouldBlock);
+    let (outcome, left) = flood(20_000);
+    assert_eq!(kind(outcome), io::ErrorKind::Other);
+    assert!(left > 300_000, "{left}");
+}
+
+#[test]
+fn new_keys_between_data_are_no_matter() {
+    let mut pair = Pair::ready(Suite::Aes128GcmSha256, 1 << 20);
+    for round in 0..10_u8 {
+        for _ in 0..1000 {
+            ffi::update_key(&mut pair.client.stream).unwrap();
+            pair.client.stream.do_handshake().unwrap();
+        }
+        pair.client.send(&[IoSlice::new(&[round])]).unwrap();
+        assert_eq!(receive(&mut pair.server, 100).unwrap(), [round]);
+    }
+}
+
+#[test]
+fn errors_that_others_leave_on_the_thread_are_not_ours() {
+    let mut pair = Pair::ready(Suite::Aes128GcmSha256, 1 << 20);
+    let leave_error = || {
+        let stack = openssl::pkey::PKey::private_key_from_pem(b"no key").unwrap_err();
+        stack.put();
+    };
+    for _ in 0..2 {
+        leave_error();
+        assert_eq!(
+            kind(receive(&mut pair.server, 100)),
+            io::ErrorKind::WouldBlock
+        );
+        leave_error();
+        pair.client.send(&[IoSlice::new(b"all")]).unwrap();
+        leave_error();
+        assert_eq!(receive(&mut pair.server, 100).unwrap(), b"all");
+    }
+    let mut pair = Pair::new(
+        vec![psk("a", Suite::Aes128GcmSha256, 1)],
+        psk("a", Suite::Aes128GcmSha256, 1),
+        1 << 20,
+    );
+    leave_error();
+    assert_eq!(pair.client.handshake().unwrap(), Handshake::Waiting);
+    leave_error();
+    assert_eq!(pair.server.handshake().unwrap(), Handshake::Waiting);
+}
+
+#[test]
+fn a_read_that_a_signal_interrupts_is_tried_again() {
+    struct Interrupted(bool, End);
+    impl Read for Interrupted {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 = !self.0;
+            match self.0 {
+                true => Err(io::ErrorKind::Interrupted.into()),
+                false => self.1.read(buffer),
+            }
+        }
+    }
+    impl Write for Interrupted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let (up, down) = ends(1 << 20);
+    let key = psk("a", Suite::Aes128GcmSha256, 1);
+    let server = Server::new(Arc::new(Keys(vec![key.clone()]))).unwrap();
+    let mut server = server.accept(Interrupted(false, down)).unwrap();
+    let mut client = Client::new().unwrap().connect(up, key).unwrap();
+    client.handshake().unwrap();
+    assert_eq!(server.handshake().unwrap(), Handshake::Waiting);
+    assert_eq!(client.handshake().unwrap(), Handshake::Done);
+    assert_eq!(server.handshake().unwrap(), Handshake::Done);
+}
+
+#[test]
+fn a_session_says_goodbye_once() {
+    let mut pair = Pair::ready(Suite::Aes128GcmSha256, 1 << 20);
+    let sent = |pair: &Pair| pair.client.stream().to.lock().unwrap().seen.len();
+    let before = sent(&pair);
+    pair.client.close().unwrap();
+    let after = sent(&pair);
+    assert!(after > before);
+    pair.client.close().unwrap();
+    assert_eq!(sent(&pair), after);
+    assert_eq!(receive(&mut pair.server, 4).unwrap(), b"");
+    // Before the handshake there is nothing to say.
+    let (up, _down) = ends(1 << 20);
+    let key = psk("a", Suite::Aes128GcmSha256, 1);
+    let mut early = Client::new().unwrap().connect(up, key).unwrap();
+    early.close().unwrap();
+    assert_eq!(early.handshake().unwrap(), Handshake::Waiting);
+}
+
 #[test]
 fn a_changed_record_ends_the_connection() {
     let mut pair = Pair::ready(Suite::Aes128GcmSha256, 1 << 20);

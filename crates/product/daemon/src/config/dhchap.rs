@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longshore_nvme::auth::{Credentials, Group, Hash, Secret};
+use longshore_nvme::auth::{Concatenation, Credentials, Group, Hash, Secret};
 use toml::Spanned;
 
 use super::document::HostTable;
 use super::file::ConfigFile;
+use super::listener::HAS_TLS;
 use super::problem::{Problem, ProblemKind};
 use super::secret_file;
 
@@ -34,6 +35,10 @@ pub(super) fn credentials(
                 .dhchap_required
                 .as_ref()
                 .map(|it| (it.span(), "dhchap-required")),
+            table
+                .dhchap_secure_channel
+                .as_ref()
+                .map(|it| (it.span(), "dhchap-secure-channel")),
         ];
         return match others.into_iter().flatten().next() {
             Some((span, key)) => Err(file.problem(span, ProblemKind::DhchapWithoutSecret(key))),
@@ -72,7 +77,36 @@ pub(super) fn credentials(
             .dhchap_required
             .as_ref()
             .is_none_or(|it| *it.get_ref()),
+        concatenation: concatenation(file, table.dhchap_secure_channel.as_ref())?,
     })))
+}
+
+/// Whether keys for TLS are made of the authentication: where there is TLS, they may be.
+fn concatenation(
+    file: &ConfigFile,
+    name: Option<&Spanned<String>>,
+) -> Result<Concatenation, Problem> {
+    let Some(name) = name else {
+        return Ok(match HAS_TLS {
+            true => Concatenation::Permitted,
+            false => Concatenation::None,
+        });
+    };
+    let wanted = match name.get_ref().as_str() {
+        "none" => Concatenation::None,
+        "permitted" => Concatenation::Permitted,
+        "required" => Concatenation::Required,
+        other => {
+            let kind = ProblemKind::UnknownSecureChannel(other.to_owned());
+            return Err(file.problem(name.span(), kind));
+        }
+    };
+    match wanted {
+        Concatenation::Permitted | Concatenation::Required if !HAS_TLS => {
+            Err(file.problem(name.span(), ProblemKind::NoTls))
+        }
+        Concatenation::None | Concatenation::Permitted | Concatenation::Required => Ok(wanted),
+    }
 }
 
 /// The groups that are allowed without a list, the preferred one first: as strong as TLS usually is, then the others, weaker ones

@@ -364,6 +364,8 @@ pub struct HostTable {
     pub dhchap_groups: Option<Spanned<Vec<String>>>,
     /// Whether hosts have to authenticate.
     pub dhchap_required: Option<Spanned<bool>>,
+    /// Whether a key for TLS may be made of the authentication.
+    pub dhchap_secure_channel: Option<Spanned<String>>,
     /// Files with the keys that these hosts open TLS with.
     pub tls_key_files: Option<Spanned<Vec<Spanned<PathBuf>>>>,
     /// Whether hosts have to come over TLS.

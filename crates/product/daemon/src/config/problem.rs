@@ -416,6 +416,8 @@ pub enum ProblemKind {
     NoTlsKey,
     #[error("`{0}` is not a derivation; use standard or compat")]
     UnknownDerivation(String),
+    #[error("`{0}` is not one of none, permitted and required")]
+    UnknownSecureChannel(String),
     /// A build that lacks it.
     #[error(
         "this longshore was built without TLS (feature `tls`); install one with it, or leave the key out"

@@ -23,8 +23,9 @@ use super::entropy::Entropy;
 use super::group::Group;
 use super::hash::Hash;
 use super::message::{Failure, Frame, Message};
-use super::proof::{Parties, Question};
+use super::proof::{Parties, Question, generated_psk};
 use super::secret::Secret;
+use super::secure_channel::{Concatenation, QueueChannel, SecureChannel};
 use crate::status::Status;
 
 /// What a host has to prove, and how.
@@ -40,6 +41,8 @@ pub struct Credentials {
     pub groups: Vec<Group>,
     /// Nothing else is done for the host before it has proved itself.
     pub required: bool,
+    /// Whether a key for TLS may be made of the authentication.
+    pub concatenation: Concatenation,
 }
 
 /// What became of a message of the host.
@@ -106,6 +109,12 @@ impl fmt::Debug for Computation {
     }
 }
 
+impl fmt::Debug for GeneratedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GeneratedKey")
+    }
+}
+
 impl fmt::Debug for Computed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Computed")
@@ -117,6 +126,7 @@ struct Transaction {
     id: u16,
     hash: Hash,
     group: Group,
+    secure_channel: SecureChannel,
     credentials: Arc<Credentials>,
     challenge: Vec<u8>,
     /// S1, the sequence number of the challenge.
@@ -146,10 +156,13 @@ enum State {
         id: u16,
         hash: Hash,
         proof: Option<Vec<u8>>,
+        /// The key that was made.
+        generated: Option<GeneratedKey>,
     },
     /// Success2 is to come.
     AwaitSuccess2 {
         id: u16,
+        generated: Option<GeneratedKey>,
     },
     /// Failure1 is to be read.
     Failure {
@@ -160,9 +173,18 @@ enum State {
     Over,
 }
 
+/// A key for TLS, and of which credentials it was made.
+pub struct GeneratedKey {
+    pub key: Zeroizing<Vec<u8>>,
+    pub credentials: Arc<Credentials>,
+}
+
 /// The authentication of one queue. See the module documentation.
 pub struct Controller {
     parties: Parties,
+    channel: QueueChannel,
+    /// Made by the last transaction, and not taken.
+    generated: Option<GeneratedKey>,
     state: State,
     is_authenticated: bool,
     /// S1 of the last transaction; 0: there was none.
@@ -186,11 +208,25 @@ impl Controller {
     pub const fn new(parties: Parties) -> Self {
         Self {
             parties,
+            channel: QueueChannel::Other,
+            generated: None,
             state: State::Idle,
             is_authenticated: false,
             sequence: 0,
             negotiations: 0,
         }
+    }
+
+    /// The same on a queue that may make keys for TLS.
+    #[must_use]
+    pub const fn over(mut self, channel: QueueChannel) -> Self {
+        self.channel = channel;
+        self
+    }
+
+    /// The key for TLS that the host has had made, once it has proved itself.
+    pub const fn take_generated(&mut self) -> Option<GeneratedKey> {
+        self.generated.take()
     }
 
     /// Whether the host has proved itself.
@@ -240,19 +276,26 @@ impl Controller {
         let id = frame.transaction;
         let state = std::mem::replace(&mut self.state, State::Idle);
         match (frame.message, state) {
-            (Message::Negotiate { secure_channel, .. }, _) if secure_channel != 0 => {
-                self.fail(Some(id), Failure::CONCATENATION_MISMATCH)
-            }
-            (Message::Negotiate { offer: None, .. }, _) => {
-                self.fail(Some(id), Failure::PROTOCOL_NOT_USABLE)
-            }
             (
                 Message::Negotiate {
-                    offer: Some((hashes, groups)),
-                    ..
+                    secure_channel,
+                    offer,
                 },
                 _,
-            ) => self.begin(id, (&hashes, &groups), credentials, entropy),
+            ) => {
+                let wanted = SecureChannel::from_id(secure_channel);
+                let allows = |wanted: &SecureChannel| {
+                    self.channel.allows(*wanted, credentials.concatenation)
+                };
+                match (wanted.filter(allows), offer) {
+                    (None, _) => self.fail(Some(id), Failure::CONCATENATION_MISMATCH),
+                    (_, None) => self.fail(Some(id), Failure::PROTOCOL_NOT_USABLE),
+                    (Some(wanted), Some((hashes, groups))) => {
+                        let offer = (&hashes[..], &groups[..], wanted);
+                        self.begin(id, offer, credentials, entropy)
+                    }
+                }
+            }
             (
                 Message::Reply {
                     proof,
@@ -269,8 +312,14 @@ impl Controller {
                 };
                 self.take_reply(transaction, reply, public_value)
             }
-            (Message::Success2, State::AwaitSuccess2 { id: expected }) if expected == id => {
-                self.proved();
+            (
+                Message::Success2,
+                State::AwaitSuccess2 {
+                    id: expected,
+                    generated,
+                },
+            ) if expected == id => {
+                self.proved(generated);
                 Sent::Authenticated
             }
             (Message::Failure2(failure), State::AwaitSuccess2 { .. } | State::Asked(_)) => {
@@ -296,21 +345,23 @@ impl Controller {
         Sent::Taken
     }
 
-    fn proved(&mut self) {
+    fn proved(&mut self, generated: Option<GeneratedKey>) {
         self.is_authenticated = true;
+        self.generated = generated;
         self.negotiations = 0;
     }
 
     fn begin(
         &mut self,
         id: u16,
-        (hashes, groups): (&[u8], &[u8]),
+        (hashes, groups, secure_channel): (&[u8], &[u8], SecureChannel),
         credentials: &Arc<Credentials>,
         entropy: Entropy<'_>,
     ) -> Sent {
         let hash = credentials
             .hashes
             .iter()
+            .filter(|hash| !secure_channel.makes_key() || hash.makes_keys())
             .find(|hash| hashes.contains(&hash.id()));
         let Some(hash) = hash.copied() else {
             return self.fail(Some(id), Failure::HASH_NOT_USABLE);
@@ -318,6 +369,7 @@ impl Controller {
         let group = credentials
             .groups
             .iter()
+            .filter(|group| !secure_channel.makes_key() || **group != Group::Null)
             .find(|group| groups.contains(&group.id()));
         let Some(group) = group.copied() else {
             return self.fail(Some(id), Failure::GROUP_NOT_USABLE);
@@ -336,6 +388,7 @@ impl Controller {
             id,
             hash,
             group,
+            secure_channel,
             credentials: Arc::clone(credentials),
             challenge,
             sequence: self.sequence,
@@ -363,7 +416,11 @@ impl Controller {
     ) -> Sent {
         let (id, group) = (transaction.id, transaction.group);
         let is_well_formed = reply.proof.len() == transaction.hash.length()
-            && (reply.challenge.is_none() || reply.sequence != 0)
+            && match transaction.secure_channel.makes_key() {
+                // C2 goes into the key, also when the controller does not have to prove itself.
+                true => reply.challenge.is_some(),
+                false => reply.challenge.is_none() || reply.sequence != 0,
+            }
             && group.is_public_value(&public_value);
         if !is_well_formed {
             return self.fail(Some(id), Failure::INCORRECT_PAYLOAD);
@@ -428,12 +485,14 @@ impl Controller {
             challenge: &transaction.challenge,
             sequence: transaction.sequence,
             transaction: transaction.id,
+            secure_channel: transaction.secure_channel,
             session_key,
         };
         let parties = &self.parties;
         let expected = question.of_host(&credentials.host.transformed(&parties.host), parties);
         let is_right: bool = expected.ct_eq(&reply.proof).into();
-        let proof = match (&reply.challenge, &credentials.controller) {
+        let asked = reply.challenge.as_ref().filter(|_| reply.sequence != 0);
+        let proof = match (asked, &credentials.controller) {
             (None, _) => Some(None),
             // It is asked for a proof that it has no secret for.
             (Some(_), None) => None,
@@ -448,11 +507,24 @@ impl Controller {
             }
         };
         let id = transaction.id;
+        let generate = || {
+            let challenge = reply.challenge.as_ref()?;
+            let first = &transaction.challenge;
+            Some(GeneratedKey {
+                key: generated_psk(transaction.hash, session_key?, first, challenge)?,
+                credentials: Arc::clone(credentials),
+            })
+        };
         self.state = match proof.filter(|_| is_right) {
             Some(proof) => State::Success {
                 id,
                 hash: transaction.hash,
                 proof,
+                generated: transaction
+                    .secure_channel
+                    .makes_key()
+                    .then(generate)
+                    .flatten(),
             },
             None => {
                 self.is_authenticated = false;
@@ -469,7 +541,7 @@ impl Controller {
     /// # Errors
     /// The command fails with this status.
     pub fn receive(&mut self, length: u32, out: &mut Vec<u8>) -> Result<Received, Status> {
-        let (message, id, next, received) = match &self.state {
+        let (message, id, received) = match &self.state {
             State::Challenge(transaction, public_value) => {
                 let message = Message::Challenge {
                     hash: transaction.hash.id(),
@@ -478,22 +550,24 @@ impl Controller {
                     challenge: transaction.challenge.clone(),
                     public_value: public_value.to_vec(),
                 };
-                (message, transaction.id, None, Received::Message)
+                (message, transaction.id, Received::Message)
             }
-            State::Success { id, hash, proof } => {
+            State::Success {
+                id, hash, proof, ..
+            } => {
                 let message = Message::Success1 {
                     hash_length: u8::try_from(hash.length()).expect("at most 64"),
                     proof: proof.clone(),
                 };
-                let (next, received) = match proof {
-                    Some(_) => (State::AwaitSuccess2 { id: *id }, Received::Message),
-                    None => (State::Idle, Received::Authenticated),
+                let received = match proof {
+                    Some(_) => Received::Message,
+                    None => Received::Authenticated,
                 };
-                (message, *id, Some(next), received)
+                (message, *id, received)
             }
             State::Failure { id, failure } => {
                 let message = Message::Failure1(*failure);
-                (message, *id, Some(State::Over), Received::Failed(*failure))
+                (message, *id, Received::Failed(*failure))
             }
             State::Idle
             | State::KeyPair(_)
@@ -512,14 +586,22 @@ impl Controller {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         out.extend(bytes);
-        self.state = match (std::mem::replace(&mut self.state, State::Idle), next) {
-            (_, Some(next)) => next,
-            (State::Challenge(transaction, _), None) => State::Asked(transaction),
-            (state, None) => state,
-        };
-        match received {
-            Received::Authenticated => self.proved(),
-            Received::Failed(_) | Received::Message => {}
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Challenge(transaction, _) => self.state = State::Asked(transaction),
+            State::Success {
+                id,
+                proof: Some(_),
+                generated,
+                ..
+            } => self.state = State::AwaitSuccess2 { id, generated },
+            State::Success { generated, .. } => self.proved(generated),
+            State::Failure { .. } => self.state = State::Over,
+            other @ (State::Idle
+            | State::KeyPair(_)
+            | State::Asked(_)
+            | State::SharedSecret(..)
+            | State::AwaitSuccess2 { .. }
+            | State::Over) => self.state = other,
         }
         Ok(received)
     }
@@ -534,9 +616,9 @@ impl State {
             | Self::Challenge(transaction, _)
             | Self::Asked(transaction)
             | Self::SharedSecret(transaction, _) => Some(transaction.id),
-            Self::Success { id, .. } | Self::AwaitSuccess2 { id } | Self::Failure { id, .. } => {
-                Some(*id)
-            }
+            Self::Success { id, .. }
+            | Self::AwaitSuccess2 { id, .. }
+            | Self::Failure { id, .. } => Some(*id),
         }
     }
 }

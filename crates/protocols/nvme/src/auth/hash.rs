@@ -54,6 +54,12 @@ impl Hash {
         }
     }
 
+    /// Whether keys for TLS are made with it: a cipher suite has the same.
+    #[must_use]
+    pub const fn makes_keys(self) -> bool {
+        matches!(self, Self::Sha256 | Self::Sha384)
+    }
+
     /// The hash of some bytes.
     #[must_use]
     pub fn digest(self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {

@@ -17,7 +17,8 @@
 //! |---|---|
 //! | `hash.rs`, `group.rs` | tables of hash functions and Diffie-Hellman groups |
 //! | `secret.rs` | the interchange format `DHHC-1`, transformed keys |
-//! | `proof.rs` | the formulas above, and the PSK that a secure channel could be made of |
+//! | `proof.rs` | the formulas above, and the PSK that a secure channel is made of |
+//! | `secure_channel.rs` | secure channel concatenation: who may have such a PSK |
 //! | `message.rs`, `command.rs` | messages, and the Fabrics commands that carry them |
 //! | `entropy.rs` | where random bytes come from |
 //! | `controller.rs`, `host.rs` | the two roles |
@@ -25,8 +26,8 @@
 //! Proofs are compared in constant time. Secrets, private exponents and shared secrets are wiped when dropped. A host
 //! learns of a wrong proof that it is wrong, and nothing else.
 //!
-//! Not supported: secure channel concatenation (SC_C is always 0, a host that asks for more is refused), and groups
-//! that are not those of RFC 7919.
+//! A PSK is made with a group and with SHA-256 or SHA-384 only: without a group there is no secret that others do not see,
+//! and no cipher suite goes with SHA-512. Not supported are groups that are not those of RFC 7919.
 
 mod command;
 mod controller;
@@ -37,12 +38,15 @@ mod host;
 mod message;
 mod proof;
 mod secret;
+mod secure_channel;
 
 #[cfg(test)]
 mod tests;
 
 pub use command::{AuthenticationCommand, RECEIVE_LENGTH, SEND_LENGTH_MAX};
-pub use controller::{Computation, Computed, Controller, Credentials, Received, Sent};
+pub use controller::{
+    Computation, Computed, Controller, Credentials, GeneratedKey, Received, Sent,
+};
 pub use entropy::Entropy;
 pub use group::Group;
 pub use hash::Hash;
@@ -50,3 +54,4 @@ pub use host::{Answer, Host, HostError};
 pub use message::{Failure, Frame, Message};
 pub use proof::{Parties, generated_psk};
 pub use secret::{Secret, SecretError};
+pub use secure_channel::{Concatenation, QueueChannel, SecureChannel};

@@ -1,8 +1,9 @@
-//! The proofs of both roles, and the pre-shared key that they could agree on (TP 8018).
+//! The proofs of both roles, and the pre-shared key that they agree on when asked (TP 8018).
 
 use zeroize::Zeroizing;
 
 use super::hash::Hash;
+use super::secure_channel::SecureChannel;
 use crate::nqn::Nqn;
 
 /// Who authenticates with whom.
@@ -21,12 +22,10 @@ pub(super) struct Question<'a> {
     /// The sequence number: S1 or S2.
     pub sequence: u32,
     pub transaction: u16,
+    pub secure_channel: SecureChannel,
     /// H of what Diffie-Hellman gave, with a group.
     pub session_key: Option<&'a [u8]>,
 }
-
-/// SC_C of all transactions: no secure channel.
-const NO_SECURE_CHANNEL: u8 = 0;
 
 impl Question<'_> {
     fn answer(&self, key: &[u8], label: &[u8], first: &Nqn, second: &Nqn) -> Zeroizing<Vec<u8>> {
@@ -40,7 +39,7 @@ impl Question<'_> {
                 &augmented,
                 &self.sequence.to_le_bytes(),
                 &self.transaction.to_le_bytes(),
-                &[NO_SECURE_CHANNEL],
+                &[self.secure_channel.id()],
                 label,
                 first.as_str().as_bytes(),
                 &[0],
@@ -61,17 +60,17 @@ impl Question<'_> {
 }
 
 /// The key for TLS of a transaction with secure channel concatenation: HMAC(KS, C1 ‖ C2), where KS is the hash of the
-/// shared secret. SHA-512 has none.
+/// shared secret, C1 the controller's challenge, and C2 the host's. SHA-512 has none.
 #[must_use]
 pub fn generated_psk(
     hash: Hash,
     session_key: &[u8],
-    host_challenge: &[u8],
-    controller_challenge: &[u8],
+    first_challenge: &[u8],
+    second_challenge: &[u8],
 ) -> Option<Zeroizing<Vec<u8>>> {
     match hash {
         Hash::Sha256 | Hash::Sha384 => {
-            Some(hash.hmac(session_key, &[host_challenge, controller_challenge]))
+            Some(hash.hmac(session_key, &[first_challenge, second_challenge]))
         }
         Hash::Sha512 => None,
     }

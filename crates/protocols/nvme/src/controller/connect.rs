@@ -19,10 +19,11 @@ use super::namespace::AttachedNamespace;
 use super::secure::TlsUse;
 use super::state::{Activity, Controller, State};
 use super::subsystems::{Member, Subsystems};
-use crate::auth::Credentials;
+use crate::auth::{Concatenation, Credentials, QueueChannel};
 use crate::command::SubmissionEntry;
 use crate::io::limits;
 use crate::nqn::{NQN_FIELD_LENGTH, Nqn};
+use crate::psk::Origin;
 use crate::reservation::NotificationLog;
 use crate::status::Status;
 
@@ -45,12 +46,19 @@ pub struct Association {
     pub flow_control: bool,
     /// By what the host proves who it is; `None`: it does not.
     pub credentials: Option<Arc<Credentials>>,
+    /// Nothing else is done for the host before it has.
+    pub must_authenticate: bool,
+    /// Whether keys for TLS can be made on it.
+    pub channel: QueueChannel,
     /// Dwords 0 and 1 of the completion: CNTLID, and in AUTHREQ whether the host has to authenticate.
     pub result: u64,
 }
 
 /// ATR of AUTHREQ: only Authentication Send and Receive are carried out before the host has authenticated.
 const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
+
+/// ASCR of AUTHREQ: it also has to have a key for TLS made.
+const SECURE_CHANNEL_REQUIRED: u64 = 1 << 18;
 
 /// How a Connect is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,21 +165,65 @@ impl Connect {
         &self,
         controller: Arc<Controller>,
         credentials: Option<Arc<Credentials>>,
+        way: &Way,
     ) -> Association {
-        let is_required = credentials.as_ref().is_some_and(|known| known.required);
-        let required = if is_required {
-            AUTHENTICATION_REQUIRED
-        } else {
-            0
+        let channel = match way {
+            _ if self.queue_id != 0 || controller.is_discovery() => QueueChannel::Other,
+            Way::Secure(_) => QueueChannel::Secure,
+            Way::Plain { has_tls: true } => QueueChannel::Plain,
+            Way::Plain { has_tls: false } => QueueChannel::Other,
         };
+        let rule = credentials.as_ref();
+        let is_required = rule.is_some_and(|rule| rule.required);
+        let concatenation = rule.map_or(Concatenation::None, |rule| rule.concatenation);
+        let must_concatenate =
+            channel == QueueChannel::Plain && concatenation == Concatenation::Required;
+        // Who has a key that was made of a proof has given that proof.
+        let must_authenticate =
+            (is_required || must_concatenate) && *way != Way::Secure(Origin::Generated);
+        let mut result = u64::from(controller.id());
+        if must_authenticate {
+            result |= AUTHENTICATION_REQUIRED;
+        }
+        if must_concatenate {
+            result |= SECURE_CHANNEL_REQUIRED;
+        }
         Association {
             queue_id: self.queue_id,
             entries: self.entries,
             flow_control: self.flow_control,
             credentials,
-            result: u64::from(controller.id()) | required,
+            must_authenticate,
+            channel,
+            result,
             controller,
         }
+    }
+}
+
+/// What a queue comes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain {
+        /// There could be TLS.
+        has_tls: bool,
+    },
+    /// TLS, with such a key.
+    Secure(Origin),
+}
+
+impl Way {
+    fn of(environment: &dyn Environment) -> Self {
+        match environment.tls_identity() {
+            Some(proved) => Self::Secure(proved.origin),
+            None => Self::Plain {
+                has_tls: environment.has_tls(),
+            },
+        }
+    }
+
+    const fn is_secure(self) -> bool {
+        matches!(self, Self::Secure(_))
     }
 }
 
@@ -202,10 +254,11 @@ impl Subsystems {
             return Err(Refusal::invalid(Parameter::HostIdentifier));
         }
         check_channel(&member, &connect, environment)?;
+        let way = Way::of(environment);
         if connect.queue_id == 0 {
-            self.connect_admin(&member, &connect, queue, now_ms)
+            self.connect_admin(&member, &connect, (queue, way), now_ms)
         } else {
-            connect_io(&member, &connect, queue)
+            connect_io(&member, &connect, (queue, way))
         }
     }
 }
@@ -215,7 +268,7 @@ impl Subsystems {
         &self,
         member: &Member,
         connect: &Connect,
-        queue: QueueHandle,
+        (queue, way): (QueueHandle, Way),
         now_ms: u64,
     ) -> Result<Association, Refusal> {
         if connect.controller_id != CONTROLLER_DYNAMIC {
@@ -260,6 +313,7 @@ impl Subsystems {
             host_nqn: connect.host.clone(),
             host_identifier,
             admin_queue: queue,
+            is_secure: way.is_secure(),
             product: Arc::clone(access.product()),
             attached_max: attached_max
                 .checked_next_power_of_two()
@@ -274,7 +328,7 @@ impl Subsystems {
         });
         member.controllers.insert(id, &controller);
         let credentials = access.credentials(&connect.host);
-        Ok(connect.association(controller, credentials))
+        Ok(connect.association(controller, credentials, &way))
     }
 }
 
@@ -299,6 +353,12 @@ fn check_channel(
         None if member.subsystem.tls_use(&connect.host) == TlsUse::Required => {
             Err(refused(Parameter::HostNqn))
         }
+        // Its admin queue may come, to have a key made, where that can be used.
+        None if (connect.queue_id != 0 || !environment.has_tls())
+            && member.subsystem.must_concatenate(&connect.host) =>
+        {
+            Err(refused(Parameter::HostNqn))
+        }
         None => Ok(()),
     }
 }
@@ -306,7 +366,7 @@ fn check_channel(
 fn connect_io(
     member: &Member,
     connect: &Connect,
-    queue: QueueHandle,
+    (queue, way): (QueueHandle, Way),
 ) -> Result<Association, Refusal> {
     if member.subsystem.is_discovery {
         return Err(Refusal::invalid(Parameter::QueueId));
@@ -321,6 +381,13 @@ fn connect_io(
     }
     if controller.host_identifier != connect.host_identifier {
         return Err(Refusal::invalid(Parameter::HostIdentifier));
+    }
+    // All queues of an association are as its first: none joins without the proof of the others.
+    if controller.is_secure != way.is_secure() {
+        return Err(Refusal {
+            status: Status::CONNECT_INVALID_HOST.do_not_retry(),
+            result: Parameter::HostNqn.location(),
+        });
     }
     let mut state = controller.lock();
     if state.closed {
@@ -341,5 +408,5 @@ fn connect_io(
     *slot = Some(queue);
     drop(state);
     let credentials = controller.credentials();
-    Ok(connect.association(controller, credentials))
+    Ok(connect.association(controller, credentials, &way))
 }

@@ -47,6 +47,11 @@ pub trait Environment {
         None
     }
 
+    /// Whether hosts may open TLS on this port.
+    fn has_tls(&self) -> bool {
+        false
+    }
+
     /// Whether connections without TLS are refused on this port.
     fn requires_tls(&self) -> bool {
         false

@@ -11,8 +11,10 @@ impl Subsystems {
     #[must_use]
     pub fn tls_psk(&self, identity: &[u8]) -> Option<TlsPsk> {
         let offered = Identity::parse(identity).ok()?;
-        if offered.origin != Origin::Configured {
-            return None;
+        if offered.origin == Origin::Generated {
+            let member = self.find(&offered.subsystem)?;
+            let now = member.subsystem.access().credentials(&offered.host)?;
+            return member.subsystem.generated.find(&offered, &now);
         }
         let find = |subsystem: &Subsystem| {
             let tls = subsystem.access().tls(&offered.host)?;

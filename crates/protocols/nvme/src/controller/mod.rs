@@ -36,6 +36,7 @@ pub mod discovery;
 mod environment;
 mod failure;
 mod features;
+mod generated_keys;
 mod identify;
 mod keep_alive;
 mod key_lookup;

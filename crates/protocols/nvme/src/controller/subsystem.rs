@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::access::{HostAccess, NamespaceGrant};
+use super::generated_keys::GeneratedKeys;
 use super::limits::ControllerLimits;
 use super::namespace::NamespaceConfig;
 use super::secure::{TlsKeys, TlsUse};
-use crate::auth::Credentials;
+use crate::auth::{Concatenation, Credentials};
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
 
@@ -34,6 +35,8 @@ pub(super) struct Subsystem {
     pub(super) limits: Arc<ControllerLimits>,
     /// Locked by Connect until the controller is known, so that a change meets all controllers.
     access: RwLock<Access>,
+    /// Keys for TLS that its hosts have had made.
+    pub(super) generated: GeneratedKeys,
 }
 
 /// What Identify Controller says of the product.
@@ -72,6 +75,7 @@ impl Subsystem {
             is_discovery,
             limits: Arc::clone(limits),
             access: RwLock::new(Access::new(config)),
+            generated: GeneratedKeys::default(),
         })
     }
 
@@ -116,6 +120,12 @@ impl Subsystem {
             Some(_) => TlsUse::Permitted,
             None => TlsUse::None,
         }
+    }
+
+    /// Whether a host has a key for TLS made, and uses its volumes with that alone.
+    pub(super) fn must_concatenate(&self, host: &Nqn) -> bool {
+        let credentials = self.access().credentials(host);
+        credentials.is_some_and(|it| it.concatenation == Concatenation::Required)
     }
 
     /// A subsystem that discovery knows.
@@ -166,7 +176,11 @@ impl Access {
 
     /// Whether any host opens TLS.
     pub(super) fn has_tls_keys(&self) -> bool {
-        self.hosts.rules.iter().any(|rule| rule.tls.is_some())
+        self.hosts.rules.iter().any(|rule| {
+            let credentials = rule.credentials.as_ref();
+            let makes_keys = credentials.is_some_and(|it| it.concatenation != Concatenation::None);
+            rule.tls.is_some() || makes_keys
+        })
     }
 
     pub(super) const fn is_removed(&self) -> bool {

@@ -3,6 +3,9 @@
 //! Each queue authenticates by itself. Before it has, when it must, nothing else is done on it, and it has as much time as
 //! for a login. Until then it counts as a login that is pending. Later it may authenticate again, while its commands go on,
 //! within the same time; if that fails, the queue is closed: once the host has read why, or a little later.
+//!
+//! Wrong proofs make a host wait, longer and longer ([`attempts`](crate::sessions::attempts)). Meanwhile it is told to try
+//! again: whether its next proof would be right does not show.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +22,7 @@ use crate::address::TaskAddress;
 use crate::computations::Urgency;
 use crate::core::Core;
 use crate::counters::ProtocolKind;
-use crate::counters::clients::Ending;
+use crate::counters::clients::{Ending, Limit};
 use crate::execute::task::TaskState;
 use crate::transport::channel::Channel;
 
@@ -47,17 +50,18 @@ impl Nvme {
         channel: &Channel,
         association: &Association,
     ) {
-        let Some(credentials) = &association.credentials else {
+        if association.credentials.is_none() {
             return self.let_in(core, channel);
-        };
+        }
         let machine = auth::Controller::new(association.controller.parties());
+        let machine = machine.over(association.channel);
         self.authentication = Some(Box::new(Authentication {
             machine,
-            deadline_ms: credentials.required.then(|| deadline_ms(core)),
+            deadline_ms: association.must_authenticate.then(|| deadline_ms(core)),
             awaited: None,
             has_failed: false,
         }));
-        if credentials.required {
+        if association.must_authenticate {
             let queue = std::mem::replace(&mut self.queue, Queue::Fresh);
             self.queue = Queue::Unproved(Box::new(queue));
         } else {
@@ -136,6 +140,11 @@ impl Nvme {
             let status = Status::INVALID_COMMAND_OPCODE.do_not_retry();
             return self.finish_status(core, channel, task, status);
         };
+        let (peer, host) = (channel.socket.peer.ip(), controller.host_nqn().as_str());
+        if urgency == Urgency::Unproved && !core.shared.attempts.may_try(peer, host, core.now_ms) {
+            core.shared.clients.reached(Limit::LoginAttempts);
+            return self.finish_status(core, channel, task, Status::COMMAND_INTERRUPTED);
+        }
         match authentication.machine.send(data, &credentials, &mut random) {
             Sent::Taken => {
                 self.goes_on(core, channel);
@@ -148,7 +157,12 @@ impl Nvme {
             Sent::Compute(computation) => {
                 let (post, address) = (core.post().clone(), task.address);
                 let computations = &core.shared.computations;
-                match computations.begin(computation, address, post, urgency) {
+                match computations.begin(
+                    computation,
+                    address,
+                    post,
+                    (channel.socket.peer.ip(), urgency),
+                ) {
                     Some(place) => {
                         authentication.awaited = Some(place);
                         self.goes_on(core, channel);
@@ -229,14 +243,35 @@ impl Nvme {
             && !authentication.has_failed
         {
             authentication.deadline_ms = Some(core.now_ms.saturating_add(FAILURE_READ_MS));
+            if failure == Failure::FAILED {
+                self.note_wrong_proof(core, channel);
+            }
             self.not_authenticated(core, channel, "the host has not proved who it is", failure);
+        }
+    }
+
+    /// What the host has proved is wrong: it may have to wait before it tries again.
+    fn note_wrong_proof(&self, core: &Core, channel: &Channel) {
+        let Some(controller) = self.controller() else {
+            return;
+        };
+        let (peer, host) = (channel.socket.peer, controller.host_nqn());
+        let attempts = &core.shared.attempts;
+        if let Some(pause) = attempts.failed(peer.ip(), host.as_str(), core.now_ms) {
+            let seconds = pause.as_secs();
+            tracing::warn!(%peer, %host, seconds, "too many wrong proofs; refusing authentication for a while");
         }
     }
 
     /// The host has proved who it is: the queue is what it was connected as.
     fn authenticated(&mut self, core: &Core, channel: &Channel) {
-        if let Some(authentication) = &mut self.authentication {
+        let made = self.authentication.as_mut().and_then(|authentication| {
             authentication.deadline_ms = None;
+            authentication.machine.take_generated()
+        });
+        if let (Some(made), Some(controller)) = (made, self.controller()) {
+            // Before the host learns that it has proved itself: it may come with the key at once.
+            controller.keep_generated(made);
         }
         let was_unproved = matches!(self.queue, Queue::Unproved(_));
         self.queue = std::mem::replace(&mut self.queue, Queue::Fresh).proved();
@@ -248,6 +283,8 @@ impl Nvme {
         let peer = channel.socket.peer;
         if let Some(controller) = self.controller() {
             let (host, subsystem) = (controller.host_nqn(), controller.subsystem_nqn());
+            let attempts = &core.shared.attempts;
+            attempts.succeeded(peer.ip(), host.as_str(), core.now_ms);
             let again = !was_unproved;
             tracing::debug!(%peer, %host, %subsystem, again, "NVMe host authenticated");
         }

@@ -66,6 +66,10 @@ impl Environment for PortEnvironment<'_> {
         self.tls_identity
     }
 
+    fn has_tls(&self) -> bool {
+        cfg!(feature = "tls") && self.exports.nvme_port(self.port).tls != TlsUse::None
+    }
+
     fn requires_tls(&self) -> bool {
         self.exports.nvme_port(self.port).tls == TlsUse::Required
     }

@@ -133,6 +133,7 @@ impl Protocol for Nvme {
                     self.begin_close(core, channel, reason);
                 }
                 self.tasks.release_idle_memory(channel);
+                channel.release_idle_memory();
                 self.look_at_keep_alive(core, channel);
                 self.look_at_authentication(core, channel);
                 if self.dismissed_ms.is_some_and(|at| core.now_ms >= at) {

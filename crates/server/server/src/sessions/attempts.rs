@@ -1,4 +1,4 @@
-//! How often an initiator may try to guess a CHAP secret.
+//! How often an initiator, or an NVMe host, may try to guess a secret of CHAP or DH-HMAC-CHAP.
 //!
 //! | failures counted for | free | then |
 //! |---|---|---|
@@ -153,7 +153,8 @@ fn sources(address: IpAddr, initiator: &str) -> [(Source, u32); 2] {
     [(own, FREE_OF_NAME), (all, FREE_OF_ADDRESS)]
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// What counts as one address.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     const PREFIX: u128 = !0 << 64;
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

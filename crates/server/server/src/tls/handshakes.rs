@@ -2,13 +2,14 @@
 //!
 //! Nobody has proved anything here, and each ClientHello costs an exchange of keys. So there are limits: of the newcomers that
 //! are looked after, of the time and bytes of each, and of the handshakes in a second. A newcomer beyond the rate waits for
-//! its turn; beyond the number, the oldest makes room.
+//! its turn; beyond the number, the oldest of the address with most of them makes room. Addresses take turns. Handshakes come
+//! few at a time, so that newcomers without TLS do not wait for many.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,15 +19,23 @@ use longshore_nvme::psk::Identity;
 use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineEvent, SocketToken, Waker};
 use longshore_tls::{Handshake, Server, Session};
 
+use super::fairness::Lines;
 use super::keys::HostKeys;
 use super::link::{Stream, TlsLink};
 use crate::core::Shared;
 use crate::counters::ProtocolKind;
 use crate::counters::clients::Limit;
 use crate::platform::TcpLink;
+use crate::sessions::attempts::network;
 
 /// The content type of a handshake: the first byte of TLS. An ICReq begins with 00h.
 const HANDSHAKE: u8 = 0x16;
+
+/// Newcomers that may wait for the thread to look at them, at least: a burst closes nobody that there would be room for.
+const INBOX_MIN: usize = 1024;
+
+/// Handshakes that begin before other newcomers are looked at: some milliseconds.
+const HANDSHAKES_PER_TURN: usize = 8;
 
 /// A connection that was accepted.
 #[derive(Debug)]
@@ -44,7 +53,7 @@ pub(crate) struct Newcomer {
 /// See the module documentation. The thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
-    newcomers: Option<Sender<Newcomer>>,
+    newcomers: Option<SyncSender<Newcomer>>,
     waker: Waker,
 }
 
@@ -56,17 +65,19 @@ impl Handshakes {
     pub(crate) fn start(shared: &Arc<Shared>, subsystems: Arc<Subsystems>) -> io::Result<Self> {
         let server = Server::new(Arc::new(HostKeys(subsystems))).map_err(io::Error::other)?;
         let waker = Waker::new()?;
-        let (newcomers, inbox) = channel();
+        let most = shared.limits.pending_logins.max(1);
+        let (newcomers, inbox) = sync_channel(most.max(INBOX_MIN));
         let desk = Desk {
             // The server does not wait for whoever has not proved anything.
             shared: Arc::downgrade(shared),
             timeout: shared.limits.login_timeout,
             rate: Rate::new(shared.limits.tls_handshakes),
-            most: shared.limits.pending_logins.max(1),
+            most,
             server,
             guests: HashMap::new(),
             order: VecDeque::new(),
-            waiting: VecDeque::new(),
+            crowd: Lines::default(),
+            waiting: Lines::default(),
             next: 0,
         };
         let engine_waker = waker.clone();
@@ -85,13 +96,15 @@ impl Handshakes {
         })
     }
 
-    /// Looks after a connection until a shard can have it.
-    pub(crate) fn take(&self, newcomer: Newcomer) {
-        if let Some(newcomers) = &self.newcomers {
-            // If the thread has not come up, the connection closes.
-            let _ = newcomers.send(newcomer);
-            self.waker.wake();
-        }
+    /// Looks after a connection until a shard can have it. `false`: it is closed, since too many have come at once, or
+    /// the thread has not come up.
+    pub(crate) fn take(&self, newcomer: Newcomer) -> bool {
+        let taken = self
+            .newcomers
+            .as_ref()
+            .is_some_and(|newcomers| newcomers.try_send(newcomer).is_ok());
+        self.waker.wake();
+        taken
     }
 }
 
@@ -141,8 +154,10 @@ struct Desk {
     guests: HashMap<u64, Guest>,
     /// All of them, oldest first; some may have left.
     order: VecDeque<u64>,
+    /// All of them, by address.
+    crowd: Lines,
     /// Those that wait for their turn.
-    waiting: VecDeque<u64>,
+    waiting: Lines,
     next: u64,
 }
 
@@ -182,15 +197,15 @@ impl Desk {
 
     fn welcome(&mut self, newcomer: Newcomer, engine: &mut Engine) {
         while self.guests.len() >= self.most
-            && let Some(oldest) = self.order.pop_front()
+            && let Some(oldest) = self.crowd.crowding()
         {
             if let Some(guest) = self.guests.get(&oldest) {
-                tracing::debug!(peer = %guest.peer, "too many pending logins; oldest connection closed");
-                if let Some(shared) = self.shared.upgrade() {
-                    shared.clients.reached(Limit::PendingLogins);
-                }
-                self.show_out(oldest, engine);
+                tracing::debug!(peer = %guest.peer, "too many pending logins; oldest connection of an address closed");
             }
+            if let Some(shared) = self.shared.upgrade() {
+                shared.clients.reached(Limit::PendingLogins);
+            }
+            self.show_out(oldest, engine);
         }
         let id = self.next;
         self.next += 1;
@@ -206,6 +221,7 @@ impl Desk {
             tls: newcomer.tls,
             until: Instant::now() + self.timeout,
         };
+        self.crowd.enter(guest.address(), id);
         self.guests.insert(id, guest);
         self.order.push_back(id);
         // The bytes may be there already; the engine says so.
@@ -218,17 +234,20 @@ impl Desk {
         };
         match guest.proceed(&self.shared, engine, id) {
             Step::Stays => {}
-            Step::Waits => self.waiting.push_back(id),
+            Step::Waits => self.waiting.enter(guest.address(), id),
             Step::Leaves => self.show_out(id, engine),
         }
     }
 
-    /// As many of those that wait as the rate allows.
+    /// As many of those that wait as the rate allows, a few at a time.
     fn serve_waiting(&mut self, engine: &mut Engine) {
-        while let Some(id) = self.waiting.front().copied()
-            && (!self.guests.contains_key(&id) || self.rate.take(Instant::now()))
-        {
-            self.waiting.pop_front();
+        for _ in 0..HANDSHAKES_PER_TURN {
+            if self.waiting.is_empty() || !self.rate.take(Instant::now()) {
+                break;
+            }
+            let Some(id) = self.waiting.next() else {
+                break;
+            };
             let Some(guest) = self.guests.get_mut(&id) else {
                 continue;
             };
@@ -255,15 +274,23 @@ impl Desk {
     }
 
     fn show_out(&mut self, id: u64, engine: &mut Engine) {
-        if let Some(guest) = self.guests.remove(&id)
-            && let Some(stream) = guest.socket()
-        {
+        let Some(guest) = self.guests.remove(&id) else {
+            return;
+        };
+        self.crowd.leave(guest.address(), id);
+        self.waiting.leave(guest.address(), id);
+        if let Some(stream) = guest.socket() {
             engine.deregister(stream.as_fd(), SocketToken(id));
         }
     }
 }
 
 impl Guest {
+    /// For whom it counts.
+    fn address(&self) -> IpAddr {
+        network(self.peer.ip())
+    }
+
     fn socket(&self) -> Option<&TcpStream> {
         match &self.state {
             State::Fresh(stream) | State::Waiting(stream) => Some(stream),

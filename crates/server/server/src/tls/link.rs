@@ -75,6 +75,14 @@ impl TlsLink {
     }
 }
 
+impl Drop for TlsLink {
+    /// Tells the peer that this is the end, and no cut (RFC 8446 §6.1), if there is room for that.
+    fn drop(&mut self) {
+        // It ends either way.
+        let _ = self.session.close();
+    }
+}
+
 impl Link for TlsLink {
     fn receive(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.session.receive(buffers)
@@ -90,6 +98,10 @@ impl Link for TlsLink {
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(self.tcp().as_fd())
+    }
+
+    fn release_memory(&mut self) {
+        self.session.release_memory();
     }
 
     fn tls_identity(&self) -> Option<&Identity> {

@@ -9,6 +9,7 @@
 //! One thread takes the newcomers of all listeners with TLS. A shard gets a connection when both ends have proved that they
 //! know a key, and no sooner. Connect then holds the names of host and subsystem against the key's identity.
 
+mod fairness;
 mod handshakes;
 mod keys;
 mod link;

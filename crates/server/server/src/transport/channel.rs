@@ -122,6 +122,13 @@ impl Channel {
         self.socket.switch_nodelay(switch, counters);
     }
 
+    /// Gives back memory of the link, if the machine has given back the transmit queue: it has been silent for long.
+    pub(crate) fn release_idle_memory(&mut self) {
+        if self.transmit.memory() == 0 {
+            self.socket.link.release_memory();
+        }
+    }
+
     /// Goes idle, if nothing has come since its receive buffer was found empty.
     pub(crate) fn look_for_idle(&mut self, counters: &mut Counters) {
         self.may_go_idle = false;

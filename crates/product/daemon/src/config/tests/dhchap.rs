@@ -119,6 +119,14 @@ fn secrets_that_are_of_no_use_are_refused_and_not_shown() {
             "`dhchap-required` has no effect",
         ),
         (
+            "dhchap-secure-channel = \"none\"".to_owned(),
+            "`dhchap-secure-channel` has no effect",
+        ),
+        (
+            format!("dhchap-secret-file = \"{host}\"\ndhchap-secure-channel = \"maybe\""),
+            "none, permitted and required",
+        ),
+        (
             format!("dhchap-secret-file = \"{host}\"\ndhchap-groups = [\"ffdhe1024\"]"),
             "not a group",
         ),
@@ -135,5 +143,31 @@ fn secrets_that_are_of_no_use_are_refused_and_not_shown() {
         let message = refusal(&text);
         assert!(message.contains(expected), "{message}");
         assert!(!message.contains(&HOST[10..30]), "{message}");
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn keys_for_tls_are_made_as_the_rule_says() {
+    use longshore_nvme::auth::Concatenation;
+    let directory = tempfile::tempdir().unwrap();
+    let host = keep(&directory, "host", HOST, 0o600);
+    for (more, expected) in [
+        ("", Concatenation::Permitted),
+        ("dhchap-secure-channel = \"none\"", Concatenation::None),
+        (
+            "dhchap-secure-channel = \"permitted\"",
+            Concatenation::Permitted,
+        ),
+        (
+            "dhchap-secure-channel = \"required\"",
+            Concatenation::Required,
+        ),
+    ] {
+        let keys = format!("dhchap-secret-file = \"{host}\"\n{more}");
+        let text = format!("{SUBSYSTEM}{}", rule("nqn.2026-11.com.example:h", &keys));
+        let config = config(&text);
+        let credentials = config.subsystems[0].hosts[0].credentials.clone().unwrap();
+        assert_eq!(credentials.concatenation, expected);
     }
 }

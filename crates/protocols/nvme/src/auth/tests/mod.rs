@@ -10,6 +10,7 @@ use super::*;
 use crate::nqn::Nqn;
 use crate::status::Status;
 
+mod concatenation;
 mod rules;
 mod transcripts;
 
@@ -46,6 +47,7 @@ fn credentials() -> Credentials {
         hashes: Hash::ALL.to_vec(),
         groups: vec![Group::Null],
         required: true,
+        concatenation: Concatenation::None,
     }
 }
 

@@ -229,3 +229,38 @@ fn a_receive_that_is_too_short_takes_nothing() {
     let (received, _) = receive(&mut controller);
     assert_eq!(received, Received::Authenticated);
 }
+
+#[test]
+fn a_host_says_which_choice_of_the_controller_it_cannot_use() {
+    let credentials = Arc::new(Credentials {
+        groups: vec![Group::Null],
+        hashes: vec![Hash::Sha256],
+        ..credentials()
+    });
+    let parties = parties();
+    let refusal = |hashes: &[Hash], groups: &[Group]| {
+        let mut controller = Controller::new(parties.clone());
+        let usual = Host::new(&parties, &credentials.host, None, 7);
+        send(&mut controller, &credentials, &usual.negotiate());
+        let (_, challenge) = receive(&mut controller);
+        let mut host = Host::new(&parties, &credentials.host, None, 7).offering(hashes, groups);
+        match host.handle(&challenge, &mut |_| {}) {
+            Answer::Failed(Some(last), error) => (Frame::decode(&last).unwrap().message, error),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        refusal(&[Hash::Sha512], &[Group::Null]),
+        (
+            Message::Failure2(Failure::HASH_NOT_USABLE),
+            HostError::HashNotOffered
+        )
+    );
+    assert_eq!(
+        refusal(&[Hash::Sha256], &[Group::Ffdhe2048]),
+        (
+            Message::Failure2(Failure::GROUP_NOT_USABLE),
+            HostError::GroupNotOffered
+        )
+    );
+}

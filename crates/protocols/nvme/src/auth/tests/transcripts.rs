@@ -61,6 +61,7 @@ fn a_host_of_linux_is_let_in_and_gets_its_proof() {
         hashes: vec![Hash::Sha256],
         groups: vec![Group::Null],
         required: true,
+        concatenation: Concatenation::None,
     });
     let mut controller = Controller::new(linux_parties());
     let sequence = u32::from_le_bytes(challenge[12..16].try_into().unwrap());

@@ -23,10 +23,11 @@ use super::log_page::error::ErrorLog;
 use super::namespace::{AttachedNamespace, NamespaceConfig};
 use super::registry::Registry;
 use super::subsystem::{Product, Subsystem};
-use crate::auth::{Credentials, Parties};
+use crate::auth::{Credentials, GeneratedKey, Parties};
 use crate::command::NamespaceId;
 use crate::io::limits;
 use crate::nqn::Nqn;
+use crate::psk::{Origin, RetainedPsk, Version};
 use crate::reservation::NotificationLog;
 
 /// A controller: made by Connect of an admin queue, gone with it.
@@ -38,6 +39,8 @@ pub struct Controller {
     pub(super) host_nqn: Nqn,
     pub(super) host_identifier: [u8; 16],
     pub(super) admin_queue: QueueHandle,
+    /// Its queues are over TLS; otherwise none is.
+    pub(super) is_secure: bool,
     /// As it was when the host came.
     pub(super) product: Arc<Product>,
     /// MNAN: most namespaces that are attached at a time.
@@ -139,6 +142,18 @@ impl Controller {
     #[must_use]
     pub fn credentials(&self) -> Option<Arc<Credentials>> {
         self.subsystem.access().credentials(&self.host_nqn)
+    }
+
+    /// Keeps a key for TLS that its host has had made, which opens TLS from now on.
+    pub fn keep_generated(&self, made: GeneratedKey) {
+        let Some(retained) = RetainedPsk::generated(made.key) else {
+            return;
+        };
+        let origin = Origin::Generated;
+        let psk = retained.tls_psk(&self.host_nqn, &self.subsystem.nqn, Version::V1, origin);
+        if let Ok(psk) = psk {
+            self.subsystem.generated.keep(psk, made.credentials);
+        }
     }
 
     /// Whether it is one of discovery: no namespaces, no I/O queues.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation)]
 
+mod concatenation;
 mod connect;
 mod events;
 mod features;
@@ -47,6 +48,7 @@ struct Driver {
     health: Health,
     uptime_ms: u64,
     tls_identity: Option<Identity>,
+    has_tls: bool,
     requires_tls: bool,
 }
 
@@ -77,6 +79,10 @@ impl Environment for Driver {
 
     fn tls_identity(&self) -> Option<&Identity> {
         self.tls_identity.as_ref()
+    }
+
+    fn has_tls(&self) -> bool {
+        self.has_tls
     }
 
     fn requires_tls(&self) -> bool {

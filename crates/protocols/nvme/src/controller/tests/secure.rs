@@ -170,6 +170,23 @@ fn a_host_is_who_its_key_is_for() {
     scene.io_queue(&controller, 2).unwrap_err();
 }
 
+/// Where a host may come either way, its queues come the same way.
+#[test]
+fn queues_of_a_controller_are_all_over_tls_or_none_is() {
+    let mut scene = secure_scene();
+    let shared = nqn("shared");
+    for first in [true, false] {
+        let identity = |is_secure: bool| is_secure.then(|| proves("guest", &shared)).flatten();
+        scene.driver.tls_identity = identity(first);
+        let controller = scene.enabled("guest", &shared);
+        scene.driver.tls_identity = identity(!first);
+        let refusal = scene.io_queue(&controller, 1).unwrap_err();
+        assert_eq!(refusal.status, Status::CONNECT_INVALID_HOST.do_not_retry());
+        scene.driver.tls_identity = identity(first);
+        scene.io_queue(&controller, 1).unwrap();
+    }
+}
+
 #[test]
 fn without_tls_those_connect_that_may() {
     let mut scene = secure_scene();
