@@ -39,7 +39,7 @@ fn a_volume_of_a_file_grows_and_never_shrinks() {
         grown
             .unwrap_err()
             .title
-            .contains("only volumes of files grow")
+            .contains("only volumes of files and of pools grow")
     );
 }
 

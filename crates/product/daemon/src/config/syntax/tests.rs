@@ -159,7 +159,7 @@ fn an_unknown_name_brings_the_one_that_was_meant() {
         ),
         (
             "[colour]\nred = 1\n",
-            "x.toml:1:2: unknown table `colour`; known are [[volume]], [[target]], [[subsystem]], \
+            "x.toml:1:2: unknown table `colour`; known are [[pool]], [[volume]], [[target]], [[subsystem]], \
              [discovery], [listen], [api], [engine], [limits], [iscsi], [log]",
         ),
         (
