@@ -15,7 +15,7 @@ use crate::segments::Use;
 pub struct Listed {
     pub name: String,
     pub id: Uuid,
-    /// Bytes.
+    /// How long hosts see it, in bytes.
     pub size: u64,
     pub block_size: u32,
     pub codec: Codec,
@@ -35,7 +35,7 @@ pub struct Listed {
 pub struct ListedSnapshot {
     pub name: String,
     pub id: Uuid,
-    /// Bytes.
+    /// How long it was, in bytes.
     pub size: u64,
     /// Bytes of its own layer; those that a newer snapshot or the volume has written anew are freed with it.
     pub owned: u64,
@@ -47,7 +47,7 @@ pub struct ListedSnapshot {
 /// The space of a pool, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of all segments.
+    /// Of all segments together.
     pub size: u64,
     /// Data that there is room for.
     pub capacity: u64,

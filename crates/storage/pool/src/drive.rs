@@ -16,9 +16,9 @@ use crate::format::{long, short};
 #[derive(Clone, Debug)]
 pub struct Drive {
     pub file: FileHandle,
-    /// For messages.
+    /// Where it is, for messages.
     pub path: PathBuf,
-    /// Open with O_DIRECT.
+    /// It is open with O_DIRECT.
     pub is_direct: bool,
     /// Bytes that positions and lengths of reads are multiples of: 512 or 4096.
     pub align: usize,
@@ -28,7 +28,7 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Fills `buffer[range]`.
+    /// Fills `buffer[range]` with what lies there.
     pub async fn read(
         &self,
         io: &Io,

@@ -36,7 +36,7 @@ pub enum PoolError {
     #[error("pool {pool}: {what}: {source}; see: longshore pool check")]
     Damaged {
         pool: String,
-        /// The structure.
+        /// Which structure it is.
         what: String,
         source: FormatError,
     },

@@ -43,6 +43,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod waiting;
 mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};

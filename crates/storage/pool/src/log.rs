@@ -28,11 +28,11 @@ use crate::state::State;
 /// What a lane is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneName {
-    /// What hosts write.
+    /// Takes what hosts write.
     Data,
     /// Zeros and changes of the catalogue: what frees space.
     Spare,
-    /// What cleaning moves.
+    /// Takes what cleaning moves.
     Moved,
 }
 
@@ -77,6 +77,8 @@ const RAW_ALIGNMENT: usize = 512;
 pub enum Failure {
     NoSpace,
     Poisoned,
+    /// The event loop that wrote has ended, as at the end of the server, and what became of it is not known.
+    Ended,
     OutOfMemory,
     ReadOnly,
 }
@@ -109,7 +111,7 @@ impl Piece<'_> {
     }
 }
 
-/// Where pieces go.
+/// Where pieces are to go.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     /// The present layer of an open volume.
@@ -189,7 +191,7 @@ pub struct Opening {
 /// What a writer does next.
 #[derive(Debug)]
 pub enum Next {
-    /// Nothing: it ends.
+    /// There is nothing: it ends.
     Nothing,
     Write(Box<Record>),
     Begin(Opening),
@@ -201,7 +203,7 @@ pub enum Next {
 #[derive(Debug)]
 pub struct OpenVolume {
     pub name: String,
-    /// Where it reads.
+    /// The layer that it reads first.
     pub read: LayerId,
     /// Where what is staged now will be written: another layer, while the record of a snapshot is on its way.
     pub write: LayerId,
@@ -707,7 +709,7 @@ pub async fn settle(outcome: Outcome) -> Result<(), Failure> {
     outcome.await.unwrap_or(Err(Failure::Poisoned))
 }
 
-/// Waits for all.
+/// Waits until all have resolved.
 pub async fn settle_all(outcomes: Vec<Outcome>) -> Result<(), Failure> {
     let mut result = Ok(());
     for outcome in outcomes {

@@ -65,7 +65,7 @@ pub struct LayerMap {
     leaves: Vec<Option<Box<Leaf>>>,
     /// Leaves that are there.
     count: usize,
-    /// Entries of all.
+    /// Entries of all leaves together.
     entries: usize,
 }
 

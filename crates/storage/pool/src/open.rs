@@ -27,7 +27,7 @@ use crate::run::block_on;
 use crate::segments::Segments;
 use crate::state::State;
 
-/// Smallest drive.
+/// Bytes of the smallest drive.
 pub const DRIVE_MIN: u64 = 64 << 20;
 
 /// Segments that a pool has at least, where it is large enough for segments of their largest common size.

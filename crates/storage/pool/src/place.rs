@@ -109,7 +109,7 @@ pub struct Stored {
     pub place: Place,
     /// Bytes of the chunk on the drive.
     pub length: u16,
-    /// CRC32C of those.
+    /// CRC32C of those stored bytes.
     pub crc: u32,
     pub codec: Codec,
     /// The page's number in its chunk.
@@ -173,7 +173,7 @@ impl Entry {
         self.bits >> KIND_SHIFT == ABSENT
     }
 
-    /// Takes it apart.
+    /// What the entry says, taken apart.
     #[must_use]
     pub fn content(self) -> Content {
         let field =

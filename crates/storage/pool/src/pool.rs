@@ -14,7 +14,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{PAGE_BYTES, crc};
 use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Refusal, Target, settle_all};
 use crate::place::{Codec, Place};
-use crate::sync::Syncs;
+use crate::waiting::Syncs;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Pool {
     pub(crate) is_read_only: bool,
 }
 
-/// The newest checkpoint.
+/// What is known of the newest checkpoint.
 #[derive(Clone, Debug)]
 pub struct Newest {
     /// Number of the superblock that names it.
@@ -47,9 +47,9 @@ pub struct Newest {
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     pub name: String,
-    /// Bytes.
+    /// How long it is to be, in bytes.
     pub size: u64,
-    /// 512 or 4096.
+    /// Either 512 or 4096 bytes.
     pub block_size: u32,
     pub codec: Codec,
     /// Bytes that it and its snapshots may take; `None`: no limit.
@@ -112,11 +112,20 @@ impl Pool {
         inner.fail(Failure::Poisoned);
     }
 
+    /// An event loop ended in the middle of a write or sync. Others there were told so, or wait for nothing.
+    pub(crate) fn abandon(&self) {
+        let mut inner = self.lock();
+        if inner.failed.is_none() {
+            tracing::debug!(pool = self.name(), "its event loop ended during a write");
+            inner.fail(Failure::Ended);
+        }
+    }
+
     pub(crate) fn error(&self, failure: Failure) -> PoolError {
         let pool = self.name().to_owned();
         match failure {
             Failure::NoSpace => PoolError::NoSpace { pool },
-            Failure::Poisoned => PoolError::Poisoned { pool },
+            Failure::Poisoned | Failure::Ended => PoolError::Poisoned { pool },
             Failure::ReadOnly => PoolError::ReadOnly { pool },
             Failure::OutOfMemory => PoolError::OutOfMemory,
         }

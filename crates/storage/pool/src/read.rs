@@ -306,7 +306,7 @@ struct Fetched {
     data: Buffer,
     /// Bytes before those that were asked for.
     skip: usize,
-    /// Where those begin.
+    /// The place where those begin.
     begin: Place,
 }
 

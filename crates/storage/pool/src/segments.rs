@@ -11,19 +11,19 @@ use crate::place::Place;
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing.
+    /// It is used for nothing.
     Free,
     /// The newest checkpoint says that it may be written.
     Ready,
     /// Records are written to it.
     Open,
-    /// It is full.
+    /// Its lane writes to another one.
     Sealed,
     /// It holds a part of a checkpoint.
     Map,
 }
 
-/// A segment.
+/// What is known of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     pub generation: u64,
@@ -87,7 +87,7 @@ impl Segments {
         }
     }
 
-    /// Bytes of each.
+    /// Bytes of each of them.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes

@@ -10,13 +10,7 @@ use longshore_volume::Io;
 
 use crate::log::Failure;
 use crate::pool::Pool;
-
-/// Who waits for a sync.
-#[derive(Debug, Default)]
-pub struct Syncs {
-    is_running: bool,
-    waiting: Vec<oneshot::Sender<Result<(), Failure>>>,
-}
+use crate::waiting::Syncs;
 
 impl Pool {
     fn syncs(&self) -> MutexGuard<'_, Syncs> {
@@ -93,8 +87,7 @@ struct Uncertain<'a>(&'a Pool);
 
 impl Drop for Uncertain<'_> {
     fn drop(&mut self) {
-        let error = std::io::Error::other("its event loop ended before it did");
-        self.0.poison("fdatasync", &error);
+        self.0.abandon();
         let mut syncs = self.0.syncs();
         syncs.is_running = false;
         syncs.waiting.clear();

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longshore_volume::testing::client::write_request;
 use longshore_volume::testing::harness::{check_on_all_storage, check_volume_against_model, steps};
 use longshore_volume::testing::suite::Keeps;
 use longshore_volume::testing::{TestStorage, VolumeClient};
-use longshore_volume::{Volume, VolumeSpec};
+use longshore_volume::{Extent, Volume, VolumeSpec};
 use proptest::prelude::*;
 
 use crate::place::Codec;
@@ -254,6 +255,34 @@ fn large_writes_use_most_of_a_small_pool() {
     let mut written = 0;
     while client.write(written, &chunk).is_ok() {
         written += 1 << 20;
+    }
+    let capacity = pool.usage().capacity;
+    assert!(written > capacity / 10 * 9, "{written} of {capacity}");
+}
+
+#[test]
+fn many_small_writes_at_once_use_most_of_a_small_pool() {
+    let scene = Scene::new();
+    let pool = scene.create(2);
+    let mut storage = TestStorage::new();
+    let disk = volume(&pool, "disk0", Some(256 << 20));
+    let mut client = VolumeClient::new(disk, &mut storage);
+    let chunk: Vec<u8> = (0..65536_u32).map(|at| at.to_le_bytes()[1]).collect();
+    let mut written = 0;
+    for batch in 0..128 {
+        let requests = (0..32).map(|number| {
+            write_request(
+                Extent::new((batch * 32 + number) * 128, 128),
+                &chunk,
+                0,
+                false,
+            )
+        });
+        let ended = client.run_together(requests.collect());
+        written += 65536 * ended.iter().filter(|result| result.is_ok()).count() as u64;
+        if ended.iter().any(Result::is_err) {
+            break;
+        }
     }
     let capacity = pool.usage().capacity;
     assert!(written > capacity / 10 * 9, "{written} of {capacity}");

@@ -58,7 +58,7 @@ impl Drop for PoolVolume {
 
 /// Pages of a write, ready for the log.
 struct Packed {
-    /// What was compressed.
+    /// Chunks that became smaller by it.
     chunks: Vec<Vec<u8>>,
     parts: Vec<PackedPart>,
 }
@@ -173,7 +173,7 @@ impl PoolVolume {
     fn failed(&self, failure: Failure) -> VolumeError {
         match failure {
             Failure::NoSpace => VolumeError::NoSpace,
-            Failure::Poisoned => VolumeError::Poisoned,
+            Failure::Poisoned | Failure::Ended => VolumeError::Poisoned,
             Failure::OutOfMemory => VolumeError::OutOfMemory,
             Failure::ReadOnly => VolumeError::ReadOnly,
         }

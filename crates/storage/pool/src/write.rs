@@ -147,8 +147,7 @@ impl Drop for Writer {
     /// The event loop ended under it: what it was writing has an end that nobody will see.
     fn drop(&mut self) {
         if !self.has_ended {
-            let error = std::io::Error::other("its event loop ended before it did");
-            self.pool.poison("write", &error);
+            self.pool.abandon();
             self.pool.lock().writer_gone(self.lane);
         }
     }

@@ -87,7 +87,7 @@ impl PartHeader {
 /// An item of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    /// The first one.
+    /// What the stream begins with.
     Head {
         /// Records after this one are not in the checkpoint.
         record: u64,

@@ -47,14 +47,14 @@ pub enum Op {
 pub struct VolumeRecord {
     pub name: String,
     pub id: Uuid,
-    /// Bytes.
+    /// How long it is, in bytes.
     pub size: u64,
-    /// 512 or 4096.
+    /// Either 512 or 4096 bytes.
     pub block_size: u32,
     pub codec: Codec,
     /// Bytes that its layers may take; 0: no limit.
     pub quota: u64,
-    /// Where it writes.
+    /// The layer that it writes to.
     pub head: LayerId,
 }
 

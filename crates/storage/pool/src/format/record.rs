@@ -51,12 +51,12 @@ pub struct Part {
     pub kind: PartKind,
 }
 
-/// See [`Part`].
+/// What a [`Part`] says of its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartKind {
     /// Pages as they are, and the CRC32C of each.
     Raw { crcs: Vec<u32> },
-    /// Pages compressed together.
+    /// Pages that were compressed together.
     Chunk { codec: Codec, pages: u8, crc: u32 },
     /// The chunk that lay at `from`, moved. Those of its pages that are in `mask` were in use.
     Moved {
@@ -210,7 +210,7 @@ pub struct RecordHeader {
     /// Low half of the pool's identifier.
     pub pool: u64,
     pub segment: u32,
-    /// Of the segment.
+    /// Which use of the segment it is.
     pub generation: u64,
     /// Of the record: one more than of the one before it.
     pub number: u64,
@@ -218,7 +218,7 @@ pub struct RecordHeader {
     pub durable: u64,
     /// Bytes of this header.
     pub header_length: u32,
-    /// Bytes behind it.
+    /// Bytes of payload behind it.
     pub payload_length: u32,
     pub parts: Arc<[Part]>,
     /// Where the payload of the record before this one lies.

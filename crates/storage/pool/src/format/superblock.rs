@@ -159,7 +159,7 @@ impl Superblock {
 
 /// Smallest and largest segment, in bytes.
 pub const SEGMENT_MIN: u32 = 128 << 10;
-/// See [`SEGMENT_MIN`].
+/// The largest one; see [`SEGMENT_MIN`].
 pub const SEGMENT_MAX: u32 = 64 << 20;
 
 /// Where the copies of a drive of so many bytes lie: the first pair, then the second.
