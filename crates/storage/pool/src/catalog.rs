@@ -97,6 +97,10 @@ impl Catalog {
     /// Carries out a change. What it frees is returned: entries, whose space is to be given back.
     pub fn apply(&mut self, op: &Op) -> Freed {
         let mut freed = Freed::new();
+        // Each change brings layers that nobody has had.
+        if new_layers(op).any(|layer| self.layers.contains_key(&layer)) {
+            return freed;
+        }
         match op {
             Op::CreateVolume(volume) => {
                 self.insert_layer(volume.head, None);
@@ -183,6 +187,9 @@ impl Catalog {
         let Some(volume) = self.volumes.get_mut(name) else {
             return;
         };
+        if !size.is_multiple_of(u64::from(volume.block_size)) {
+            return;
+        }
         let (before, head) = (volume.size, volume.head);
         volume.size = size;
         if size >= before {
@@ -200,7 +207,11 @@ impl Catalog {
             let layer = self.layers.get_mut(&head).expect("a head is a layer");
             let hides = layer.parent.is_some();
             let new = if hides { Entry::ZERO } else { Entry::ABSENT };
-            freed.push(layer.map.set(page, new));
+            let before = layer.map.set(page, new);
+            if let Content::Data(stored) = before.content() {
+                layer.owned -= stored.share();
+            }
+            freed.push(before);
             page += 1;
         }
     }
@@ -216,6 +227,7 @@ impl Catalog {
             match children[..] {
                 [] => {
                     let layer = self.layers.remove(&id).expect("it is there");
+                    self.aliases.retain(|_, to| *to != id);
                     next = layer.parent;
                     for_each_entry(layer.map, |_, entry| freed.push(entry));
                 }
@@ -244,7 +256,36 @@ impl Catalog {
                 freed.push(entry);
             }
         });
+        for to in self.aliases.values_mut().filter(|to| **to == id) {
+            *to = child;
+        }
         self.aliases.insert(id, child);
+    }
+
+    /// Whether layers and aliases lead to layers that are there, and never round in a circle.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let ends = |from: LayerId, next: &dyn Fn(LayerId) -> Option<LayerId>, most: usize| {
+            let mut steps = std::iter::successors(Some(from), |id| next(*id));
+            steps.nth(most + 1).is_none()
+        };
+        let parent = |id: LayerId| self.layers.get(&id).and_then(|layer| layer.parent);
+        let alias = |id: LayerId| self.aliases.get(&id).copied();
+        let heads = self.volumes.values().map(|volume| volume.head);
+        let frozen = self.snapshots.values().map(|snapshot| snapshot.shape.head);
+        let parents = self.layers.values().filter_map(|layer| layer.parent);
+        heads
+            .chain(frozen)
+            .chain(parents)
+            .all(|id| self.layers.contains_key(&id))
+            && self
+                .layers
+                .keys()
+                .all(|id| ends(*id, &parent, self.layers.len()))
+            && self
+                .aliases
+                .keys()
+                .all(|id| ends(*id, &alias, self.aliases.len()))
     }
 
     /// Leaves and entries of all maps.
@@ -287,6 +328,16 @@ impl Catalog {
         let parent = |id: &LayerId| self.layers.get(id).and_then(|layer| layer.parent);
         std::iter::successors(Some(head), parent).collect()
     }
+}
+
+fn new_layers(op: &Op) -> impl Iterator<Item = LayerId> {
+    let (members, own): (&[_], _) = match op {
+        Op::Snapshot { members, .. } => (members, None),
+        Op::CreateVolume(volume) | Op::Clone { volume, .. } => (&[], Some(volume.head)),
+        Op::RollBack { layer, .. } => (&[], Some(*layer)),
+        Op::Resize { .. } | Op::DeleteVolume { .. } | Op::DeleteSnapshot { .. } => (&[], None),
+    };
+    members.iter().map(|member| member.head).chain(own)
 }
 
 fn for_each_entry(mut map: LayerMap, mut f: impl FnMut(u64, Entry)) {

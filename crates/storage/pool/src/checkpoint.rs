@@ -12,13 +12,10 @@ use crate::format::record::LayerId;
 use crate::format::superblock::{LENGTH, Superblock, copies};
 use crate::format::{long, short};
 use crate::log::{Failure, LaneName};
-use crate::map::{ENTRY_DUMP_MAX, LEAF_DUMP};
 use crate::place::Place;
 use crate::pool::{Newest, Pool};
+use crate::reserve::{PART, map_reserve};
 use crate::segments::Use;
-
-/// Bytes of a part of a checkpoint.
-const PART: usize = 256 << 10;
 
 /// Bytes of records after which another checkpoint is made: what recovery reads at most, and twice that.
 pub const INTERVAL: u64 = 1 << 30;
@@ -56,7 +53,7 @@ impl Pool {
             Err(error) => Err(error),
         };
         let mut inner = self.lock();
-        inner.since_checkpoint = 0;
+        inner.since_attempt = 0;
         if let Err(error) = put {
             // What was written there is nobody's, unless a superblock may name it.
             if inner.failed.is_none() {
@@ -80,6 +77,8 @@ impl Pool {
                 inner.state.segments.ready.push_back(segment);
             }
         }
+        inner.since_checkpoint = 0;
+        inner.capacity = crate::reserve::capacity(&inner.state);
         drop(inner);
         *self
             .newest
@@ -252,12 +251,17 @@ impl Pool {
 
     /// Whether a checkpoint or cleaning is due.
     pub(crate) fn wants_house(&self) -> bool {
+        if self.keeps_house.load(std::sync::atomic::Ordering::Acquire) {
+            return false;
+        }
         let inner = self.lock();
-        inner.failed.is_none()
-            && (inner.since_checkpoint >= INTERVAL
-                || inner.state.segments.ready.len() <= LaneName::Data.floor() + 2)
-            && !self.keeps_house.load(std::sync::atomic::Ordering::Acquire)
-            && inner.state.segments.can_gain()
+        let segments = &inner.state.segments;
+        let is_scarce = || {
+            segments.ready.len() <= LaneName::Data.floor() + 2
+                && inner.since_attempt >= segments.bytes()
+                && segments.can_gain(map_reserve(&inner.state))
+        };
+        inner.failed.is_none() && (inner.since_attempt >= INTERVAL || is_scarce())
     }
 }
 
@@ -272,14 +276,6 @@ pub(crate) async fn write_superblock(
     buffer.copy_from_slice(&superblock.encode());
     let (result, _) = drive.write(io, place, buffer, 0..LENGTH, false).await;
     result.map_err(|error| drive.error("write", error))
-}
-
-/// Segments that the next checkpoint may need, though the maps grow until then.
-pub(crate) fn map_reserve(state: &crate::state::State) -> usize {
-    let (leaves, entries) = state.catalog.map_size();
-    let bytes = long(leaves) * LEAF_DUMP + long(entries) * ENTRY_DUMP_MAX + long(PART) * 2;
-    let each = state.segments.bytes() / long(PART) * long(PART - PART_HEADER);
-    short((bytes + bytes / 2).div_ceil(each)) + 1
 }
 
 /// A checkpoint on its way to the drives.
@@ -367,10 +363,15 @@ impl<'a> Dump<'a> {
 
     async fn begin_segment(&mut self) -> Result<Place, PoolError> {
         let (segment, place) = {
-            let Some(segment) = self.own.pop() else {
+            let mut inner = self.pool.lock();
+            // One that may be written, and was not begun, does as well: recovery finds no records there.
+            let found = self
+                .own
+                .pop()
+                .or_else(|| inner.state.segments.ready.pop_back());
+            let Some(segment) = found else {
                 return Err(self.pool.error(Failure::NoSpace));
             };
-            let mut inner = self.pool.lock();
             inner.state.segments.get_mut(segment).used = Use::Map;
             (segment, inner.state.segments.place(segment))
         };

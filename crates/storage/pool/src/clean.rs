@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use longshore_volume::Io;
 
-use crate::checkpoint::map_reserve;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::record::{LayerId, PartKind, RecordHeader};
@@ -16,6 +15,7 @@ use crate::log::{Failure, LaneName, Outcome, Piece, Refusal, Target, settle_all}
 use crate::map::LEAF_PAGES;
 use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
+use crate::reserve::{map_reserve, spare_wanted};
 use crate::state::State;
 
 /// Bytes that are read at once when segments are cleaned.
@@ -45,12 +45,6 @@ impl Pool {
         let task_io = io.clone();
         crate::run::spawn(io, async move { house.keep(&task_io).await });
     }
-
-    /// Segments that should be spare, so that cleaning keeps ahead of what is written.
-    pub(crate) fn spare_wanted(state: &State) -> usize {
-        let count = usize::try_from(state.segments.count()).expect("32 bits fit");
-        map_reserve(state) + (count / 16).max(8)
-    }
 }
 
 /// Somebody keeps house, until this is dropped.
@@ -69,7 +63,7 @@ impl House {
         let pool = &self.0;
         for _ in 0..ROUNDS_MAX {
             let before = pool.lock().state.segments.ready.len();
-            let held = pool.maintenance.lock().await;
+            let held = self.admission().await;
             let moved = self.clean(io).await;
             let made = pool.checkpoint(io).await;
             drop(held);
@@ -89,13 +83,41 @@ impl House {
             let ready = inner.state.segments.ready.len();
             let gains = moved > 0 || ready > before;
             let is_enough = inner.starved.is_empty()
-                && (ready > LaneName::Data.floor() + 2 || !inner.state.segments.can_gain());
+                && (ready > LaneName::Data.floor() + 2
+                    || !inner.state.segments.can_gain(map_reserve(&inner.state)));
             if made.is_err() || is_enough || !gains {
                 break;
             }
         }
         for (_, waiter) in std::mem::take(&mut pool.lock().starved) {
             let _ = waiter.send(false);
+        }
+    }
+
+    /// Waits until no change of the catalogue is made meanwhile: nobody makes one, or who does waits for space, which
+    /// there will be no sooner.
+    async fn admission(&self) -> Option<futures_util::lock::MutexGuard<'_, ()>> {
+        let pool = &self.0;
+        let lock = pool.maintenance.lock();
+        let bell = {
+            let mut inner = pool.lock();
+            if pool.maintenance.try_lock().is_none() && inner.is_spare_stuck() {
+                return None;
+            }
+            let (sender, receiver) = futures_channel::oneshot::channel();
+            inner.house_bell = Some(sender);
+            receiver
+        };
+        let stuck = async {
+            // A bell that was dropped rings no more.
+            if bell.await.is_err() || !pool.lock().is_spare_stuck() {
+                std::future::pending::<()>().await;
+            }
+        };
+        futures_util::pin_mut!(stuck);
+        match futures_util::future::select(lock, stuck).await {
+            futures_util::future::Either::Left((guard, _)) => Some(guard),
+            futures_util::future::Either::Right(((), _)) => None,
         }
     }
 
@@ -108,7 +130,7 @@ impl House {
             let victim = {
                 let inner = pool.lock();
                 let segments = &inner.state.segments;
-                if inner.failed.is_some() || segments.spare() >= Pool::spare_wanted(&inner.state) {
+                if inner.failed.is_some() || segments.spare() >= spare_wanted(&inner.state) {
                     return moved;
                 }
                 let Some(victim) = segments.victim(&cleaned) else {
@@ -166,12 +188,24 @@ impl House {
                 );
                 return Ok(moved);
             };
-            let pieces = step.iter().map(|chunk| {
+            let mut again = Vec::with_capacity(step.len());
+            for chunk in step {
                 let start = skip + short(chunk.stored.place.offset() - first.offset());
-                moved_piece(
-                    chunk,
-                    &data[start..start + usize::from(chunk.stored.length)],
-                )
+                let length = usize::from(chunk.stored.length);
+                // What is lost for good is looked at twice.
+                let second = if crc(&data[start..start + length]) == chunk.stored.crc {
+                    None
+                } else {
+                    pool.read_bytes(io, chunk.stored.place, length).await.ok()
+                };
+                again.push((start, second));
+            }
+            let pieces = step.iter().zip(&again).map(|(chunk, (start, second))| {
+                let length = usize::from(chunk.stored.length);
+                match second {
+                    Some((data, skip)) => moved_piece(chunk, &data[*skip..skip + length]),
+                    None => moved_piece(chunk, &data[*start..start + length]),
+                }
             });
             outcomes.extend(self.stage_moved(io, step, pieces.collect()).await?);
             moved += step.iter().map(share).sum::<u64>();
@@ -353,7 +387,7 @@ fn living_by_maps(state: &State, segment: u32) -> Vec<Living> {
                 {
                     let chunk = chunks.entry((*layer, stored.place)).or_insert(Living {
                         layer: *layer,
-                        page: page - u64::from(stored.page),
+                        page: page.saturating_sub(u64::from(stored.page)),
                         mask: 0,
                         stored,
                     });

@@ -1,7 +1,5 @@
 //! What a pool holds, and how much of it is used.
 
-use std::sync::Arc;
-
 use uuid::Uuid;
 
 use crate::format::record::LayerId;
@@ -151,21 +149,6 @@ impl Pool {
         let found = inner.state.catalog.volumes.get(volume);
         found.map(|found| found.size)
     }
-
-    /// Computes how much data there is room for.
-    pub(crate) fn compute_capacity(self: &Arc<Self>) {
-        let mut inner = self.lock();
-        inner.capacity = capacity(&inner);
-    }
-}
-
-/// Room for data: what cleaning needs to work, and the next checkpoint, is left out.
-fn capacity(inner: &Inner) -> u64 {
-    let segments = &inner.state.segments;
-    let count = usize::try_from(segments.count()).expect("32 bits fit");
-    let reserve = Pool::spare_wanted(&inner.state).min(count);
-    let bytes = crate::format::long(count - reserve) * segments.bytes();
-    bytes / 100 * 94
 }
 
 fn owned(inner: &Inner, layer: LayerId) -> u64 {

@@ -105,11 +105,14 @@ impl Drive {
         if !self.reserves {
             return Ok(());
         }
-        let kind = FileOperationKind::Allocate { offset, length };
-        match io.call(self.file.clone(), kind).await {
-            Ok(_) => Ok(()),
-            Err(error) if is_unsupported(&error) => Ok(()),
-            Err(error) => Err(error),
+        loop {
+            let kind = FileOperationKind::Allocate { offset, length };
+            match io.call(self.file.clone(), kind).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_interruption(&error) => {}
+                Err(error) if is_unsupported(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -25,6 +25,8 @@ pub enum PoolError {
     },
     #[error("{}: belongs to another pool than the drives before it", path.display())]
     OtherPool { path: PathBuf },
+    #[error("{}: is an old copy of a drive of the pool", path.display())]
+    Stale { path: PathBuf },
     #[error("{}: named twice", path.display())]
     DriveTwice { path: PathBuf },
     #[error("a pool has 1 to {} drives", crate::format::superblock::DRIVES_MAX)]

@@ -34,6 +34,7 @@ mod pool;
 mod power_tests;
 mod read;
 mod recovery;
+mod reserve;
 mod run;
 pub mod segments;
 pub mod state;

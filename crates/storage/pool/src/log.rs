@@ -22,6 +22,7 @@ use crate::format::record::{
     HEADER_MAX, LayerId, PARTS_MAX, Part, PartKind, RecordHeader, payload_max,
 };
 use crate::place::{Codec, Place, STEP};
+use crate::reserve::map_reserve;
 use crate::segments::Use;
 use crate::state::State;
 
@@ -236,11 +237,19 @@ pub struct Inner {
     applied: Vec<(u64, Waiter)>,
     buffers: Vec<Buffer>,
     pub open: slab::Slab<OpenVolume>,
+    /// Names that nobody may open at present: what they mean is about to change.
+    pub claimed: Vec<String>,
     /// For lanes that need a segment.
     pub starved: Vec<(LaneName, oneshot::Sender<bool>)>,
+    /// Records with changes of the catalogue that are being written.
+    pub ops_under_way: u32,
+    /// Tells who keeps house that the spare lane is starved.
+    pub house_bell: Option<oneshot::Sender<()>>,
     pub next_generation: u64,
     /// Bytes of records since the last checkpoint.
     pub since_checkpoint: u64,
+    /// The same since one was begun, whether it was made or not.
+    pub since_attempt: u64,
     pub failed: Option<Failure>,
     /// Bytes that hosts have written, and those of all records.
     pub host_bytes: u64,
@@ -265,6 +274,10 @@ impl Inner {
             applied: Vec::new(),
             buffers: Vec::new(),
             open: slab::Slab::new(),
+            claimed: Vec::new(),
+            ops_under_way: 0,
+            house_bell: None,
+            since_attempt: 0,
             starved: Vec::new(),
             next_generation,
             since_checkpoint: 0,
@@ -460,9 +473,23 @@ impl Inner {
         outcomes
     }
 
-    /// Whether a lane may begin another segment.
+    /// Whether a lane may begin another segment. Data leaves enough for the next checkpoint, however the maps have grown.
     pub fn may_begin(&self, lane: LaneName) -> bool {
-        self.state.segments.ready.len() > lane.floor()
+        let ready = self.state.segments.ready.len();
+        let missing = match lane {
+            LaneName::Data => {
+                map_reserve(&self.state).saturating_sub(self.state.segments.free().count())
+            }
+            LaneName::Spare | LaneName::Moved => 0,
+        };
+        ready > lane.floor() + missing
+    }
+
+    /// Whether the spare lane waits for space while no change of the catalogue is being written: then none is made until
+    /// somebody has kept house.
+    pub fn is_spare_stuck(&self) -> bool {
+        let waits = |(lane, _): &(LaneName, oneshot::Sender<bool>)| *lane == LaneName::Spare;
+        self.ops_under_way == 0 && self.starved.iter().any(waits)
     }
 
     /// What the writer of a lane does next.
@@ -509,6 +536,11 @@ impl Inner {
         }
         let (sender, receiver) = oneshot::channel();
         self.starved.push((name, sender));
+        if name == LaneName::Spare
+            && let Some(bell) = self.house_bell.take()
+        {
+            let _ = bell.send(());
+        }
         Next::Space(receiver)
     }
 
@@ -557,7 +589,9 @@ impl Inner {
         self.next += 1;
         // Whatever is staged from now on has a higher number than these changes.
         batch.ops.iter().for_each(|op| redirect(&mut self.open, op));
+        self.ops_under_way += u32::from(!batch.ops.is_empty());
         self.since_checkpoint += length;
+        self.since_attempt += length;
         self.record_bytes += length;
         self.host_bytes += batch.charged;
         self.state.segments.get_mut(segment.number).staged += 1;
@@ -589,7 +623,8 @@ impl Inner {
     /// A segment could not be begun: there is no space for it. Nothing was written there.
     pub fn not_begun(&mut self, lane: LaneName, opening: Opening) {
         self.state.segments.get_mut(opening.segment).used = Use::Ready;
-        self.state.segments.ready.push_front(opening.segment);
+        // Others may have their space already.
+        self.state.segments.ready.push_back(opening.segment);
         self.fail_lane(lane, Failure::NoSpace);
     }
 
@@ -609,6 +644,7 @@ impl Inner {
             let number = *entry.key();
             let pending = entry.remove();
             let has_ops = !pending.ops.is_empty();
+            self.ops_under_way -= u32::from(has_ops);
             self.state
                 .apply(&pending.parts, pending.payload, pending.ops);
             self.state.applied = number;
@@ -634,6 +670,8 @@ impl Inner {
         for (_, volume) in &mut self.open {
             if let Some(found) = self.state.catalog.volumes.get(&volume.name) {
                 volume.read = found.head;
+                // Of one that was opened while the change was on its way, too.
+                volume.write = found.head;
             }
         }
     }

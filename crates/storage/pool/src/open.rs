@@ -17,7 +17,8 @@ use crate::drive::{Drive, io_error};
 use crate::error::PoolError;
 use crate::format::RESERVED_BYTES;
 use crate::format::superblock::{
-    DRIVES_MAX, DriveEntry, LENGTH, SEGMENT_MAX, SEGMENT_MIN, Superblock, copies, tail_start,
+    DRIVES_MAX, DriveEntry, LENGTH, READ_ONLY_COMPATIBLE_KNOWN, SEGMENT_MAX, SEGMENT_MIN,
+    Superblock, copies, tail_start,
 };
 use crate::log::{Failure, Inner};
 use crate::place::{DRIVE_BYTES_MAX, Place};
@@ -171,7 +172,6 @@ pub(crate) async fn create_on(
     };
     let pool = assemble(label, drives, recovered, false);
     crate::clean::checkpoint_now(&pool, io).await?;
-    pool.compute_capacity();
     Ok(pool)
 }
 
@@ -182,6 +182,23 @@ pub(crate) async fn open_on(
     is_read_only: bool,
 ) -> Result<Arc<Pool>, PoolError> {
     let (label, drives) = sort_drives(io, drives).await?;
+    if !is_read_only {
+        if label.read_only_compatible & !READ_ONLY_COMPATIBLE_KNOWN != 0 {
+            return Err(PoolError::Damaged {
+                pool: label.name,
+                what: "the superblock".into(),
+                source: crate::format::FormatError::Field("a feature of a later version"),
+            });
+        }
+        // A killed process may have left superblocks that are not on the medium, and what they replace is about to be
+        // overwritten.
+        for drive in &drives {
+            drive
+                .sync(io)
+                .await
+                .map_err(|error| drive.error("fdatasync", error))?;
+        }
+    }
     let recovered = recover(io, &label, &drives).await?;
     if recovered.replayed > 0 {
         tracing::info!(
@@ -193,9 +210,22 @@ pub(crate) async fn open_on(
     }
     let pool = assemble(label, drives, recovered, is_read_only);
     if !is_read_only {
-        crate::clean::checkpoint_now(&pool, io).await?;
+        match crate::clean::checkpoint_now(&pool, io).await {
+            Err(PoolError::NoSpace { .. }) => {
+                tracing::error!(
+                    pool = pool.name(),
+                    "no space for a checkpoint: the pool can only \
+                    be read"
+                );
+                pool.lock().failed = Some(Failure::ReadOnly);
+            }
+            result => result?,
+        }
     }
-    pool.compute_capacity();
+    {
+        let mut inner = pool.lock();
+        inner.capacity = crate::reserve::capacity(&inner.state);
+    }
     Ok(pool)
 }
 
@@ -232,7 +262,7 @@ fn assemble(
 /// The newest superblock of all drives, and the drives by their numbers.
 async fn sort_drives(io: &Io, drives: Vec<Drive>) -> Result<(Superblock, Vec<Drive>), PoolError> {
     let mut label: Option<Superblock> = None;
-    let mut numbered = Vec::new();
+    let (mut numbered, mut numbers) = (Vec::new(), Vec::new());
     for drive in drives {
         let found = newest_label(io, &drive).await?;
         if label.as_ref().is_some_and(|label| label.pool != found.pool) {
@@ -241,6 +271,7 @@ async fn sort_drives(io: &Io, drives: Vec<Drive>) -> Result<(Superblock, Vec<Dri
         if numbered.iter().any(|(number, _)| *number == found.drive) {
             return Err(PoolError::DriveTwice { path: drive.path });
         }
+        numbers.push((found.number, drive.path.clone()));
         numbered.push((found.drive, drive));
         if label
             .as_ref()
@@ -257,11 +288,18 @@ async fn sort_drives(io: &Io, drives: Vec<Drive>) -> Result<(Superblock, Vec<Dri
             found: numbered.len(),
         });
     }
+    // A power cut leaves drives one superblock apart.
+    if let Some((_, path)) = numbers
+        .into_iter()
+        .find(|(number, _)| number + 1 < label.number)
+    {
+        return Err(PoolError::Stale { path });
+    }
     numbered.sort_by_key(|(number, _)| *number);
     let drives: Vec<Drive> = numbered.into_iter().map(|(_, drive)| drive).collect();
     for (drive, entry) in drives.iter().zip(&label.drives) {
         let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
-        if drive.bytes < needed {
+        if tail_start(drive.bytes) < needed {
             return Err(io_error("read", &drive.path, io::ErrorKind::UnexpectedEof));
         }
     }

@@ -172,7 +172,7 @@ impl Pool {
         if volumes.is_empty() || volumes.len() > GROUP_MAX {
             return Err(PoolError::DriveCount);
         }
-        let _held = self.maintenance.lock().await;
+        let held = self.maintenance.lock().await;
         let mut members = Vec::new();
         {
             let mut inner = self.lock();
@@ -200,6 +200,8 @@ impl Pool {
             members,
         };
         self.change(io, op).await?;
+        // Who keeps house may have to before the rest settles.
+        drop(held);
         // What was staged for the layer that is now frozen is in it before anybody reads the snapshot, and what was
         // acknowledged before is as durable as the snapshot.
         self.settle().await;
@@ -254,18 +256,33 @@ impl Pool {
         volume: &str,
         snapshot: &str,
     ) -> Result<(), PoolError> {
+        self.refuse_missing(volume)?;
+        let _claim = self.claim(volume)?;
+        self.settle().await;
         let _held = self.maintenance.lock().await;
         self.refuse_missing(volume)?;
-        self.refuse_open(volume)?;
         let layer = {
             let mut inner = self.lock();
+            let catalog = &mut inner.state.catalog;
             let key = (volume.to_owned(), snapshot.to_owned());
-            if !inner.state.catalog.snapshots.contains_key(&key) {
+            let Some(found) = catalog.snapshots.get(&key) else {
                 return Err(self.no_snapshot(volume, snapshot));
+            };
+            let asked = found.shape.block_size;
+            // A volume of another block size has taken the name.
+            let present = catalog
+                .volumes
+                .get(volume)
+                .map_or(asked, |of| of.block_size);
+            if present != asked {
+                return Err(PoolError::BlockSize {
+                    volume: volume.to_owned(),
+                    present,
+                    asked,
+                });
             }
-            inner.state.catalog.new_layer_id()
+            catalog.new_layer_id()
         };
-        self.settle().await;
         let op = Op::RollBack {
             volume: volume.to_owned(),
             snapshot: snapshot.to_owned(),
@@ -285,6 +302,13 @@ impl Pool {
         size: u64,
         may_shrink: bool,
     ) -> Result<(), PoolError> {
+        let claim = if may_shrink {
+            let claim = self.claim(volume);
+            self.settle().await;
+            Some(claim)
+        } else {
+            None
+        };
         let _held = self.maintenance.lock().await;
         let (present, block_size) = {
             let inner = self.lock();
@@ -296,17 +320,24 @@ impl Pool {
         if size == present {
             return Ok(());
         }
-        if size < present {
-            if !may_shrink {
+        let _claim = match claim {
+            _ if size > present => None,
+            None => {
                 return Err(PoolError::WouldShrink {
                     volume: volume.to_owned(),
                     present,
                     asked: size,
                 });
             }
-            self.refuse_open(volume)?;
-            self.settle().await;
-        }
+            // The rest of a page would come back when the volume grows again.
+            Some(_) if !size.is_multiple_of(PAGE_BYTES) => {
+                return Err(PoolError::Size {
+                    volume: volume.to_owned(),
+                    block_size: 4096,
+                });
+            }
+            Some(claim) => Some(claim?),
+        };
         let op = Op::Resize {
             volume: volume.to_owned(),
             size,
@@ -319,10 +350,11 @@ impl Pool {
     /// # Errors
     /// There is no such volume, or somebody has it open.
     pub async fn delete_volume(self: &Arc<Self>, io: &Io, volume: &str) -> Result<(), PoolError> {
+        self.refuse_missing(volume)?;
+        let _claim = self.claim(volume)?;
+        self.settle().await;
         let _held = self.maintenance.lock().await;
         self.refuse_missing(volume)?;
-        self.refuse_open(volume)?;
-        self.settle().await;
         let volume = volume.to_owned();
         self.change(io, Op::DeleteVolume { volume }).await
     }
@@ -337,13 +369,13 @@ impl Pool {
         volume: &str,
         name: &str,
     ) -> Result<(), PoolError> {
+        let _claim = self.claim(&snapshot_name(volume, name))?;
+        self.settle().await;
         let _held = self.maintenance.lock().await;
         let key = (volume.to_owned(), name.to_owned());
         if !self.lock().state.catalog.snapshots.contains_key(&key) {
             return Err(self.no_snapshot(volume, name));
         }
-        self.refuse_open(&snapshot_name(volume, name))?;
-        self.settle().await;
         let op = Op::DeleteSnapshot {
             volume: volume.to_owned(),
             name: name.to_owned(),
@@ -393,11 +425,9 @@ impl Pool {
         };
         let found = found.ok_or_else(|| self.no_volume(name))?;
         let is_taken = inner.open.iter().any(|(_, open)| open.name == name);
-        if is_taken && !name.contains('@') {
-            return Err(PoolError::InUse {
-                pool: self.name().to_owned(),
-                volume: name.to_owned(),
-            });
+        let is_claimed = inner.claimed.iter().any(|claimed| claimed == name);
+        if is_claimed || (is_taken && !name.contains('@')) {
+            return Err(self.in_use(name));
         }
         let slot = inner.open.insert(OpenVolume {
             name: name.to_owned(),
@@ -430,14 +460,25 @@ impl Pool {
         Err(self.no_volume(volume))
     }
 
-    fn refuse_open(&self, name: &str) -> Result<(), PoolError> {
-        if self.lock().open.iter().any(|(_, open)| open.name == name) {
-            return Err(PoolError::InUse {
-                pool: self.name().to_owned(),
-                volume: name.to_owned(),
-            });
+    /// Keeps a name from being opened while what it means changes.
+    fn claim(&self, name: &str) -> Result<Claim<'_>, PoolError> {
+        let mut inner = self.lock();
+        let is_open = inner.open.iter().any(|(_, open)| open.name == name);
+        if is_open || inner.claimed.iter().any(|claimed| claimed == name) {
+            return Err(self.in_use(name));
         }
-        Ok(())
+        inner.claimed.push(name.to_owned());
+        Ok(Claim {
+            pool: self,
+            name: name.to_owned(),
+        })
+    }
+
+    fn in_use(&self, volume: &str) -> PoolError {
+        PoolError::InUse {
+            pool: self.name().to_owned(),
+            volume: volume.to_owned(),
+        }
     }
 
     fn no_volume(&self, volume: &str) -> PoolError {
@@ -465,6 +506,18 @@ impl Pool {
     /// Somebody begins to keep house, if nobody does.
     pub(crate) fn begin_house(&self) -> bool {
         !self.keeps_house.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// A name that nobody may open, until this is dropped.
+struct Claim<'a> {
+    pool: &'a Pool,
+    name: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().claimed.retain(|name| *name != self.name);
     }
 }
 

@@ -765,3 +765,50 @@ fn a_write_that_the_drive_lost_is_an_error_and_never_an_older_version() {
     }
     assert!(seen.unreadable + seen.refused > 0, "{seen:?}");
 }
+
+/// A full pool, hosts that go on writing, and deletions that would make room: all of it ends.
+#[test]
+fn deletions_of_a_full_pool_and_writes_do_not_wait_for_each_other() {
+    for seed in 5000..5010 {
+        let mut scene = Scene::create(seed, 1, false);
+        let pages = 1 << 20 >> 12;
+        let extents = (0..64).map(|number| Extent::new(number * pages % (SIZE / 512 - pages), 256));
+        let extents: Vec<Extent> = extents.collect();
+        scene.snapshot("plain").expect("power");
+        for round in 0..6 {
+            let volume = scene.open["plain"].clone();
+            let requests = extents.iter().map(|extent| {
+                let mut request = Request::new(Operation::Write {
+                    extent: *extent,
+                    fua: round % 2 == 0,
+                });
+                request.end = 256 * BLOCK;
+                request.buffer = Some(Buffer::allocate(request.end));
+                request
+            });
+            let requests: Vec<Request> = requests.collect();
+            let (pool, name) = (scene.pool.clone(), format!("r{round}"));
+            let ended = scene.rig.run(|io| async move {
+                let writes = requests
+                    .into_iter()
+                    .map(|request| volume.clone().execute(request, io.clone()));
+                let changes = async {
+                    let both = ["plain".to_owned(), "packed".to_owned()];
+                    let made = pool.snapshot(&io, &name, &both).await;
+                    let gone = pool.delete_snapshot(&io, "plain", &name).await;
+                    (made, gone)
+                };
+                let writes = futures_util::future::join_all(writes);
+                futures_util::future::join(writes, changes).await
+            });
+            let (ended, (made, gone)) = ended.expect("all of it ends");
+            assert!(made.is_err() || gone.is_ok(), "{made:?}, {gone:?}");
+            for ended in ended {
+                let result = ended.result;
+                let is_expected =
+                    matches!(result, Ok(_) | Err(longshore_volume::VolumeError::NoSpace));
+                assert!(is_expected, "{result:?}");
+            }
+        }
+    }
+}

@@ -55,6 +55,16 @@ pub async fn recover(
     };
     let found = search.records(&loaded.hand_out).await?;
     let used = found.used.clone();
+    // No more records than there is room for.
+    let room = long(loaded.hand_out.len()) * loaded.state.segments.bytes() / 4096;
+    let last = found
+        .by_number
+        .last_key_value()
+        .map_or(0, |(number, _)| *number);
+    if last > loaded.state.applied.saturating_add(room) {
+        let source = FormatError::Field("its number");
+        return Err(damaged(label, "a record", source));
+    }
     let replay = Replay {
         io,
         label,
@@ -161,6 +171,10 @@ impl<'a> Loader<'a> {
             stream.drain(..stream.len() - left);
             next = header.next;
             index += 1;
+        }
+        if !self.loaded.state.catalog.is_sound() {
+            let source = FormatError::Field("the tree of layers");
+            return Err(damaged(self.label, "the checkpoint", source));
         }
         if !self.has_ended || !stream.is_empty() {
             let source = FormatError::Field("its end");
@@ -453,7 +467,13 @@ impl Replay<'_> {
                 Some((header, payload)) => (header.parts.clone(), *payload),
                 // The record after it repeats what it held.
                 None => match records.get(&(number + 1)) {
-                    Some((next, _)) => (next.echo.clone(), next.echo_place),
+                    Some((next, _)) if lies_in_a_segment(&state.segments, next) => {
+                        (next.echo.clone(), next.echo_place)
+                    }
+                    Some(_) => {
+                        let source = FormatError::Field("the place of a record");
+                        return Err(damaged(self.label, format!("record {number}"), source));
+                    }
                     #[cfg(test)]
                     None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
                         return Ok((replayed, torn, *last));
@@ -534,6 +554,16 @@ impl Replay<'_> {
 /// Bytes that records are aligned to.
 fn unit(label: &Superblock) -> usize {
     usize::try_from(label.unit).expect("512 or 4096")
+}
+
+/// Whether the record before this one lies where one can.
+fn lies_in_a_segment(segments: &Segments, header: &RecordHeader) -> bool {
+    let ends = header.echo.iter().map(|part| part.offset + part.length);
+    let length = u64::from(ends.max().unwrap_or(0));
+    segments.of(header.echo_place).is_some_and(|segment| {
+        let end = segments.place(segment).offset() + segments.bytes();
+        header.echo_place.offset() + length <= end
+    })
 }
 
 /// Whether a record was written since the segment was handed out.

@@ -199,10 +199,11 @@ impl Segments {
         self.free().count() + self.dead().count() + self.ready.len()
     }
 
-    /// Whether a checkpoint or cleaning would bring segments that can be written.
+    /// Whether a checkpoint or cleaning would bring segments that can be written. `kept`: free ones that a checkpoint
+    /// does not hand out.
     #[must_use]
-    pub fn can_gain(&self) -> bool {
-        self.free().next().is_some() || self.dead().next().is_some() || self.victim(&[]).is_some()
+    pub fn can_gain(&self, kept: usize) -> bool {
+        self.free().count() > kept || self.dead().next().is_some() || self.victim(&[]).is_some()
     }
 
     /// The sealed segment with the least live bytes, if cleaning it gains anything. `except`: those that are

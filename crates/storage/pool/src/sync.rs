@@ -33,52 +33,61 @@ impl Pool {
 
     /// The same, also for what else was written to the drives.
     pub(crate) async fn sync_all(self: &Arc<Self>, io: &Io) -> Result<(), Failure> {
-        let (sender, receiver) = oneshot::channel();
-        let starts = {
-            let mut syncs = self.syncs();
-            syncs.waiting.push(sender);
-            !std::mem::replace(&mut syncs.is_running, true)
-        };
-        if starts {
-            let (pool, task_io) = (self.clone(), io.clone());
-            crate::run::spawn(io, async move { pool.run_syncs(&task_io).await });
-        }
-        receiver.await.unwrap_or(Err(Failure::Poisoned))
-    }
-
-    async fn run_syncs(&self, io: &Io) {
-        let uncertain = Uncertain(self);
         loop {
-            let waiting = {
+            let (sender, receiver) = oneshot::channel();
+            let starts = {
                 let mut syncs = self.syncs();
-                if syncs.waiting.is_empty() {
-                    syncs.is_running = false;
-                    break;
-                }
-                std::mem::take(&mut syncs.waiting)
+                syncs.waiting.push(sender);
+                !std::mem::replace(&mut syncs.is_running, true)
             };
-            let applied = self.lock().state.applied;
-            let syncs = self.drives.iter().map(|drive| drive.sync(io));
-            let results = futures_util::future::join_all(syncs).await;
-            let result = match results.into_iter().find_map(Result::err) {
-                Some(error) => {
-                    self.poison("fdatasync", &error);
-                    Err(Failure::Poisoned)
-                }
-                None => {
-                    let mut inner = self.lock();
-                    inner.durable = inner.durable.max(applied);
-                    match inner.failed {
-                        Some(failed) => Err(failed),
-                        None => Ok(()),
+            if starts {
+                let (pool, task_io) = (self.clone(), io.clone());
+                crate::run::spawn(io, async move { pool.run_sync(&task_io).await });
+            }
+            match receiver.await {
+                Ok(result) => return result,
+                // It came while a sync was under way, and begins the next one, or joins it.
+                Err(oneshot::Canceled) => {
+                    if let Some(failed) = self.lock().failed {
+                        return Err(failed);
                     }
                 }
-            };
-            for waiter in waiting {
-                let _ = waiter.send(result);
             }
         }
+    }
+
+    /// One sync, for those that wait now.
+    async fn run_sync(&self, io: &Io) {
+        let uncertain = Uncertain(self);
+        let waiting = std::mem::take(&mut self.syncs().waiting);
+        let applied = self.lock().state.applied;
+        let syncs = self.drives.iter().map(|drive| drive.sync(io));
+        let results = futures_util::future::join_all(syncs).await;
+        let result = match results.into_iter().find_map(Result::err) {
+            Some(error) => {
+                self.poison("fdatasync", &error);
+                Err(Failure::Poisoned)
+            }
+            None => {
+                let mut inner = self.lock();
+                inner.durable = inner.durable.max(applied);
+                match inner.failed {
+                    Some(failed) => Err(failed),
+                    None => Ok(()),
+                }
+            }
+        };
         std::mem::forget(uncertain);
+        let late = {
+            let mut syncs = self.syncs();
+            syncs.is_running = false;
+            std::mem::take(&mut syncs.waiting)
+        };
+        for waiter in waiting {
+            let _ = waiter.send(result);
+        }
+        // Dropped, they come again.
+        drop(late);
     }
 }
 

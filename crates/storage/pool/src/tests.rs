@@ -11,7 +11,7 @@ use longshore_volume::{Extent, Volume, VolumeSpec};
 use proptest::prelude::*;
 
 use crate::place::Codec;
-use crate::{NewPool, POOL, Pool, PoolError, PoolOptions};
+use crate::{NewPool, NewVolume, POOL, Pool, PoolError, PoolOptions};
 
 struct Scene {
     directory: tempfile::TempDir,
@@ -286,4 +286,58 @@ fn many_small_writes_at_once_use_most_of_a_small_pool() {
     }
     let capacity = pool.usage().capacity;
     assert!(written > capacity / 10 * 9, "{written} of {capacity}");
+}
+
+#[test]
+fn a_volume_is_rolled_back_to_snapshots_of_its_own_block_size_only() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let make = |block_size| NewVolume {
+        name: "disk0".into(),
+        size: 1 << 20,
+        block_size,
+        codec: Codec::Raw,
+        quota: None,
+        id: None,
+    };
+    let made = pool.run(|pool, io| async move {
+        pool.create_volume(&io, make(512)).await?;
+        pool.resize(&io, "disk0", (1 << 20) + 512, false).await?;
+        pool.snapshot(&io, "one", &["disk0".into()]).await?;
+        pool.delete_volume(&io, "disk0").await?;
+        pool.create_volume(&io, make(4096)).await
+    });
+    made.expect("made");
+    let rolled = pool.run(|pool, io| async move { pool.roll_back(&io, "disk0", "one").await });
+    assert!(
+        matches!(rolled, Err(PoolError::BlockSize { .. })),
+        "{rolled:?}"
+    );
+    pool.close().expect("closed");
+    drop(pool);
+    assert_eq!(scene.open(1).volumes().len(), 1);
+}
+
+#[test]
+fn a_volume_that_is_open_keeps_what_it_is_and_shrinks_by_whole_pages() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let disk = volume(&pool, "disk0", Some(1 << 20));
+    let shrink =
+        |size| pool.run(move |pool, io| async move { pool.resize(&io, "disk0", size, true).await });
+    assert!(matches!(shrink(1 << 19), Err(PoolError::InUse { .. })));
+    let deleted = pool.run(|pool, io| async move { pool.delete_volume(&io, "disk0").await });
+    assert!(
+        matches!(deleted, Err(PoolError::InUse { .. })),
+        "{deleted:?}"
+    );
+    drop(disk);
+    assert!(matches!(
+        shrink((1 << 19) + 512),
+        Err(PoolError::Size { .. })
+    ));
+    shrink(1 << 19).expect("shrunk");
+    let grown = pool.run(|pool, io| async move { pool.resize(&io, "disk0", 1 << 20, false).await });
+    grown.expect("grown");
+    assert_eq!(pool.volumes()[0].size, 1 << 20);
 }

@@ -292,6 +292,9 @@ impl PoolVolume {
         };
         // What was staged before belongs to what is read.
         self.pool.settle().await;
+        if bytes.iter().all(|byte| *byte == 0) && self.reads_zeros(page) {
+            return Ok(());
+        }
         let buffer = Buffer::try_allocate(PAGE).ok_or(VolumeError::OutOfMemory)?;
         let start = page * PAGE_BYTES;
         let (result, mut buffer) = self.pool.read(io, self.slot, start, buffer, 0..PAGE).await;
@@ -303,6 +306,16 @@ impl PoolVolume {
         let result = result.await;
         drop(held);
         result
+    }
+
+    /// Whether a page takes no space.
+    fn reads_zeros(&self, page: u64) -> bool {
+        let inner = self.pool.lock();
+        let (entry, _) = inner
+            .state
+            .catalog
+            .resolve(inner.open[self.slot].read, page);
+        matches!(entry.content(), Content::Absent | Content::Zero)
     }
 
     /// Has a range read as zeros, and frees its space.

@@ -164,10 +164,13 @@ impl Op {
         let mut take = Take::new(bytes);
         let op = match take.u8()? {
             1 => Self::CreateVolume(VolumeRecord::decode(&mut take)?),
-            2 => Self::Resize {
-                volume: take.text()?,
-                size: take.u64()?,
-            },
+            2 => {
+                let (volume, size) = (take.text()?, take.u64()?);
+                if size == 0 || size > super::super::SIZE_MAX {
+                    return Err(FormatError::Field("the size of a volume"));
+                }
+                Self::Resize { volume, size }
+            }
             3 => {
                 let name = take.text()?;
                 let count = take.u16()?;

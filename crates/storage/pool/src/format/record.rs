@@ -18,6 +18,9 @@ pub const PARTS_MAX: usize = 128;
 /// Most bytes of payload of a record.
 pub const PAYLOAD_MAX: usize = 1 << 20;
 
+const PAYLOAD_MAX_U32: u32 = 1 << 20;
+const _: () = assert!(PAYLOAD_MAX_U32 as usize == PAYLOAD_MAX);
+
 /// Most bytes of payload of a record that goes to segments of that size, so that little is left over at their ends.
 #[must_use]
 pub fn payload_max(segment_bytes: u32) -> usize {
@@ -188,6 +191,16 @@ impl Part {
             OP => PartKind::Op { crc: take.u32()? },
             _ => return Err(FormatError::Field("the kind of a part")),
         };
+        let count = match &kind {
+            PartKind::Zero { pages } => u64::from(*pages),
+            PartKind::Raw { .. } | PartKind::Chunk { .. } | PartKind::Moved { .. } => {
+                u64::from(pages)
+            }
+            PartKind::Lost { .. } | PartKind::Op { .. } => 0,
+        };
+        if page + count > PAGES_MAX {
+            return Err(FormatError::Field("the range of a part"));
+        }
         Ok(Self {
             layer,
             page,
@@ -201,8 +214,8 @@ impl Part {
 const STEP_U32: u32 = 16;
 const _: () = assert!(STEP_U32 as usize == STEP);
 
-/// Largest page number of a volume: 2^52 pages are 2^64 bytes.
-const PAGES_MAX: u64 = 1 << 52;
+/// Pages of the largest volume.
+const PAGES_MAX: u64 = crate::SIZE_MAX / super::PAGE_BYTES;
 
 /// The header of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -297,6 +310,9 @@ impl RecordHeader {
         let durable = take.u64()?;
         let echo_place = Place::from_bits(take.u64()?);
         let (parts, echo) = (usize::from(take.u16()?), usize::from(take.u16()?));
+        if payload_length > PAYLOAD_MAX_U32 {
+            return Err(FormatError::Field("the length of a payload"));
+        }
         if parts > PARTS_MAX || echo > PARTS_MAX {
             return Err(FormatError::Field("the number of parts"));
         }
@@ -315,7 +331,7 @@ impl RecordHeader {
             payload_length,
             parts: list(parts, payload_length)?,
             echo_place,
-            echo: list(echo, u32::MAX)?,
+            echo: list(echo, PAYLOAD_MAX_U32)?,
         })
     }
 }

@@ -1,0 +1,43 @@
+//! Space that is kept for cleaning and checkpoints.
+
+use crate::format::checkpoint::PART_HEADER;
+use crate::format::{long, short};
+use crate::map::{ENTRY_DUMP_MAX, LEAF_DUMP};
+use crate::state::State;
+
+/// Bytes of a part of a checkpoint.
+pub const PART: usize = 256 << 10;
+
+/// Bytes of a checkpoint for a volume, snapshot, layer, alias or segment: more than any of them takes.
+const ITEM: usize = 256;
+const SEGMENT_ITEM: usize = 40;
+
+/// Segments that the next checkpoint may need, though the maps grow until then.
+pub fn map_reserve(state: &State) -> usize {
+    let catalog = &state.catalog;
+    let (leaves, entries) = catalog.map_size();
+    let items = catalog.volumes.len()
+        + catalog.snapshots.len()
+        + catalog.layers.len()
+        + catalog.aliases.len();
+    let segments = usize::try_from(state.segments.count()).expect("32 bits fit");
+    let bytes = long(leaves) * LEAF_DUMP
+        + long(entries) * ENTRY_DUMP_MAX
+        + long(items * ITEM + segments * SEGMENT_ITEM)
+        + long(PART) * 2;
+    let each = state.segments.bytes() / long(PART) * long(PART - PART_HEADER);
+    short((bytes + bytes / 2).div_ceil(each)) + 1
+}
+
+/// Segments that should be spare, so that cleaning keeps ahead of what is written.
+pub fn spare_wanted(state: &State) -> usize {
+    let count = usize::try_from(state.segments.count()).expect("32 bits fit");
+    map_reserve(state) + (count / 16).max(8)
+}
+
+/// Room for data: what cleaning needs to work, and the next checkpoint, is left out.
+pub fn capacity(state: &State) -> u64 {
+    let count = usize::try_from(state.segments.count()).expect("32 bits fit");
+    let reserve = spare_wanted(state).min(count);
+    long(count - reserve) * state.segments.bytes() / 100 * 94
+}
