@@ -120,6 +120,15 @@ const VERBS: &[&str] = &[
     "target enable nqn.2026-11.x:y",
     "target remove iqn.2026-11.x:y",
     "target remove nqn.2026-11.x:y",
+    "pool list",
+    "pool show tank",
+    "pool volume create tank a 1M",
+    "pool volume resize tank a 2M",
+    "pool volume delete tank a",
+    "pool snapshot create tank s a",
+    "pool snapshot clone tank a@s b",
+    "pool snapshot rollback tank a@s",
+    "pool snapshot delete tank a@s",
     "session list",
     "session show 1",
     "session close 1",
@@ -151,7 +160,7 @@ fn matches(pattern: &str, path: &str) -> bool {
                 else {
                     return false;
                 };
-                let is_action = [":resize", ":disable", ":enable", ":rollback"]
+                let is_action = [":resize", ":disable", ":enable", ":rollback", ":clone"]
                     .iter()
                     .any(|action| actual.ends_with(action));
                 let fits = actual
