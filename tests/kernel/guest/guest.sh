@@ -146,6 +146,18 @@ nvme_connect() {
     eventually 10 namespace 1
 }
 
+# nvme_refused LISTENER WHY [OPTION…]: Linux must not get a controller, for this reason.
+nvme_refused() {
+    listener=$1
+    why=$2
+    shift 2
+    dmesg -c >/dev/null
+    fails nvme_to "$listener" connect -n "$SUBSYSTEM" --ctrl-loss-tmo=0 "$@"
+    dmesg
+    dmesg | grep -q "$why"
+    if nvme_controllers | grep .; then return 1; fi
+}
+
 # nvme_disconnect: takes all controllers of the subsystem away.
 nvme_disconnect() {
     nvme disconnect -n "$SUBSYSTEM"

@@ -9,31 +9,6 @@ check login log_in "$PORTAL0"
 disk=$(wait_for_disk)
 seed=1
 
-wrote_more_than() {
-    [ "$(wc -l </tmp/acknowledged)" -gt "$1" ]
-}
-
-# under_load COMMAND…: runs the command while the ledger writes; nothing acknowledged may be lost.
-under_load() {
-    seed=$((seed + 1))
-    dd if=/dev/zero of="$disk" bs=1M count=2 oflag=direct 2>/dev/null
-    ledger write --device "$disk" --seed $seed --blocks 512 --seconds 100 --durability "$durability" \
-        >/tmp/acknowledged &
-    writer=$!
-    eventually 20 wrote_more_than 0
-    sleep 1
-    before=$(wc -l </tmp/acknowledged)
-    "$@"
-    during=$(wc -l </tmp/acknowledged)
-    eventually 30 wrote_more_than "$during"
-    kill $writer
-    wait $writer || true
-    after=$(wc -l </tmp/acknowledged)
-    echo "generations: $before before, $during during, $after after"
-    echo 3 >/proc/sys/vm/drop_caches
-    ledger check --device "$disk" --seed $seed --blocks 512 --acknowledged "$after"
-}
-
 cut_twice() {
     host cut 0
     sleep 0.5
