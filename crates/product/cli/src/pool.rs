@@ -280,7 +280,7 @@ impl SnapshotVerb {
 
 fn create(arguments: &PoolArguments, new: NewPool) -> Result<ExitCode, PoolVerbError> {
     let pool = Pool::create(&new)?;
-    let shown = closed(pools::describe(&pool, &new.drives));
+    let shown = closed(pools::describe(&pool));
     pool.close()?;
     Ok(print(arguments, &shown))
 }
@@ -305,7 +305,7 @@ fn list(arguments: &PoolArguments, drives: &[PathBuf]) -> Result<ExitCode, PoolV
 
 fn show(arguments: &PoolArguments, pool: &str) -> Result<ExitCode, PoolVerbError> {
     let shown = match place::find(pool, arguments.config.as_deref(), true)? {
-        Place::Here { pool, drives } => closed(pools::describe(&pool, &drives)),
+        Place::Here(pool) => closed(pools::describe(&pool)),
         Place::Server(elsewhere) => {
             let client = arguments.server.client()?;
             let answer = client.get(&path(&["pools", &elsewhere.name]));
@@ -321,12 +321,12 @@ fn change(
     change: &PoolChange,
 ) -> Result<ExitCode, PoolVerbError> {
     let shown = match place::find(pool, arguments.config.as_deref(), false)? {
-        Place::Here { pool, drives } => {
+        Place::Here(pool) => {
             let changed = pools::carry_out(&pool, change);
             let closed_well = pool.close();
             changed?;
             closed_well?;
-            closed(pools::describe(&pool, &drives))
+            closed(pools::describe(&pool))
         }
         Place::Server(elsewhere) => {
             let client = arguments.server.client()?;

@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
-use longshore_pool::{Pool, PoolBackend, PoolError, PoolOptions};
-use longshore_volume::open::{Backend, Opened};
-use longshore_volume::{BackendName, Backends, OpenError, VolumeSpec};
+use longshore_pool::{Pool, PoolBackend, PoolError};
+use longshore_volume::Backends;
 
 static POOLS: LazyLock<PoolBackend> = LazyLock::new(PoolBackend::default);
 
 static BACKENDS: LazyLock<Backends> = LazyLock::new(|| {
     let mut backends = Backends::local();
     longshore_remote::register(&mut backends);
-    backends.register(Box::new(Pooled));
+    backends.register(Box::new(POOLS.clone()));
     backends
 });
 
@@ -24,17 +23,9 @@ pub fn backends() -> &'static Backends {
     &BACKENDS
 }
 
-/// Pools that volumes of this process have open, with their drives.
-static OPEN: Mutex<Vec<(Vec<PathBuf>, Weak<Pool>)>> = Mutex::new(Vec::new());
-
-/// The pools that volumes of this process have open, with their drives.
-pub fn open_pools() -> Vec<(Vec<PathBuf>, HeldPool)> {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|(_, pool)| pool.strong_count() > 0);
-    let pools = open.iter();
-    pools
-        .filter_map(|(drives, pool)| Some((drives.clone(), HeldPool(pool.upgrade()?))))
-        .collect()
+/// The pools that are open in this process, by name.
+pub fn open_pools() -> Vec<HeldPool> {
+    POOLS.open_pools().into_iter().map(HeldPool).collect()
 }
 
 /// A pool by its drives, opened if it is not. May block.
@@ -76,7 +67,7 @@ pub fn close_pools(limit: Duration) {
     let closing = thread::Builder::new()
         .name("pool-close".to_owned())
         .spawn(move || {
-            for (_, pool) in open_pools() {
+            for pool in open_pools() {
                 if let Err(error) = pool.close() {
                     tracing::warn!(pool = pool.name(), %error, "no last checkpoint");
                 }
@@ -88,52 +79,5 @@ pub fn close_pools(limit: Duration) {
         tracing::warn!(
             "the last checkpoint of a pool takes too long: it opens more slowly next time"
         );
-    }
-}
-
-/// Notes the pool of a volume that is open.
-fn note_pool(spec: &VolumeSpec) {
-    let Some(options) = spec.options::<PoolOptions>() else {
-        return;
-    };
-    // It is open, so that this only finds it.
-    let Ok(found) = POOLS.pool(&options.drives, spec.direct) else {
-        return;
-    };
-    let weak = Arc::downgrade(&found);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|(_, pool)| pool.strong_count() > 0);
-    if !open.iter().any(|(_, pool)| pool.ptr_eq(&weak)) {
-        open.push((options.drives.clone(), weak));
-    }
-}
-
-/// The backend `pool`, on the pools that the whole process shares.
-struct Pooled;
-
-impl Backend for Pooled {
-    fn name(&self) -> BackendName {
-        POOLS.name()
-    }
-
-    fn has_path(&self) -> bool {
-        POOLS.has_path()
-    }
-
-    fn check(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
-        if spec.options::<PoolOptions>().is_none() {
-            spec.refuse_options()?;
-        }
-        POOLS.check(spec)
-    }
-
-    fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
-        POOLS.survey(spec)
-    }
-
-    fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
-        let opened = POOLS.open(spec)?;
-        note_pool(spec);
-        Ok(opened)
     }
 }

@@ -16,7 +16,7 @@ use crate::config::pool::{Compression, PoolConfig};
 
 /// What an open pool holds.
 #[must_use]
-pub fn describe(pool: &Arc<Pool>, drives: &[PathBuf]) -> Shown {
+pub fn describe(pool: &Pool) -> Shown {
     let usage = pool.usage();
     let volumes = pool.volumes().into_iter().map(|volume| PoolVolume {
         uuid: volume.id.to_string(),
@@ -37,7 +37,7 @@ pub fn describe(pool: &Arc<Pool>, drives: &[PathBuf]) -> Shown {
             true => PoolState::Failed,
             false => PoolState::Open,
         },
-        drives: texts(drives),
+        drives: texts(pool.drives()),
         usage: Some(PoolUsage {
             size_bytes: usage.size,
             capacity_bytes: usage.capacity,
@@ -66,11 +66,11 @@ fn snapshots(listed: Vec<ListedSnapshot>) -> Vec<PoolSnapshot> {
     listed.collect()
 }
 
-fn texts(paths: &[PathBuf]) -> Vec<String> {
-    let texts = paths
-        .iter()
-        .map(|path| absolute(path).to_string_lossy().into_owned());
-    texts.collect()
+fn texts<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<String> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    paths
+        .map(|path| absolute(path).to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Why a pool is not changed.
@@ -162,17 +162,14 @@ impl MadeVolume {
 /// Pools that are open, and those of the configuration, by name.
 pub(crate) fn all(configured: &[PoolConfig]) -> Vec<Shown> {
     let open = backends::open_pools();
-    let mut found: Vec<Shown> = open
-        .iter()
-        .map(|(drives, pool)| describe(pool, drives))
-        .collect();
-    let is_open = |config: &&PoolConfig| open.iter().any(|(of, _)| is_same(of, &config.drives));
+    let mut found: Vec<Shown> = open.iter().map(|pool| describe(pool)).collect();
+    let is_open = |config: &&PoolConfig| open.iter().any(|pool| pool.lies_on(&config.drives));
     for config in configured.iter().filter(|config| !is_open(config)) {
         found.push(Shown {
             name: config.name.clone(),
             uuid: None,
             state: PoolState::Closed,
-            drives: texts(&config.drives),
+            drives: texts(config.drives.iter().map(PathBuf::as_path)),
             usage: None,
             volumes: Vec::new(),
             orphans: Vec::new(),
@@ -218,14 +215,13 @@ fn refuse_to_resize_served(pool: &Pool, change: &PoolChange) -> Result<(), Box<P
 }
 
 struct Found {
-    drives: Vec<PathBuf>,
     pool: HeldPool,
     was_open: bool,
 }
 
 impl Found {
     fn shown(&self) -> Shown {
-        let mut shown = describe(&self.pool, &self.drives);
+        let mut shown = describe(&self.pool);
         if !self.was_open && shown.state == PoolState::Open {
             shown.state = PoolState::Closed;
         }
@@ -235,15 +231,14 @@ impl Found {
 
 fn find(configured: &[PoolConfig], name: &str) -> Result<Found, Box<Problem>> {
     let config = configured.iter().find(|config| config.name == name);
-    let is_meant = |(drives, pool): &(Vec<PathBuf>, HeldPool)| {
+    let is_meant = |pool: &HeldPool| {
         pool.name() == name
             || pool.id().to_string() == name
-            || config.is_some_and(|config| is_same(drives, &config.drives))
+            || config.is_some_and(|config| pool.lies_on(&config.drives))
     };
     let mut open = backends::open_pools().into_iter().filter(is_meant);
     match (open.next(), open.next()) {
-        (Some((drives, pool)), None) => Ok(Found {
-            drives,
+        (Some(pool), None) => Ok(Found {
             pool,
             was_open: true,
         }),
@@ -259,27 +254,11 @@ fn find(configured: &[PoolConfig], name: &str) -> Result<Found, Box<Problem>> {
             let pool = backends::pool(&config.drives, config.direct)
                 .map_err(|error| problem(name, &error.into()))?;
             Ok(Found {
-                drives: config.drives.clone(),
                 pool,
                 was_open: false,
             })
         }
     }
-}
-
-/// Whether these are the same drives, in any order.
-fn is_same(one: &[PathBuf], other: &[PathBuf]) -> bool {
-    let sorted = |paths: &[PathBuf]| {
-        let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| absolute(path));
-        let mut paths: Vec<PathBuf> = paths.iter().map(whole).collect();
-        paths.sort();
-        paths
-    };
-    one.len() == other.len() && sorted(one) == sorted(other)
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[allow(

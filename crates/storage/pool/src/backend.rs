@@ -1,7 +1,7 @@
 //! The backend `pool`.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use longshore_volume::open::{Backend, BackendOptions, Opened};
 use longshore_volume::{BackendName, InlineWrites, OpenError, Outline, VolumeSpec, identify};
@@ -44,10 +44,10 @@ impl BackendOptions for PoolOptions {
     }
 }
 
-/// The factory of volumes of pools. Volumes of one pool share it while any of them is open.
-#[derive(Debug, Default)]
+/// The factory of volumes of pools. Volumes of one pool share it while any of them is open; clones know the same pools.
+#[derive(Clone, Debug, Default)]
 pub struct PoolBackend {
-    open: Mutex<Vec<(Vec<PathBuf>, Weak<Pool>)>>,
+    open: Arc<Mutex<Vec<Weak<Pool>>>>,
 }
 
 impl PoolBackend {
@@ -56,27 +56,25 @@ impl PoolBackend {
     /// # Errors
     /// It cannot be opened.
     pub fn pool(&self, drives: &[PathBuf], is_direct: bool) -> Result<Arc<Pool>, PoolError> {
-        let canonical = drives
-            .iter()
-            .map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-        let mut canonical: Vec<PathBuf> = canonical.collect();
-        canonical.sort();
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, pool)| pool.strong_count() > 0);
-        let found = open.iter().find(|(of, _)| *of == canonical);
-        if let Some(pool) = found.and_then(|(_, pool)| pool.upgrade()) {
+        let mut open = self.lock();
+        open.retain(|pool| pool.strong_count() > 0);
+        let mut known = open.iter().filter_map(Weak::upgrade);
+        if let Some(pool) = known.find(|pool| pool.lies_on(drives)) {
             return Ok(pool);
         }
+        drop(known);
         let pool = Pool::open(drives, is_direct, false)?;
-        open.push((canonical, Arc::downgrade(&pool)));
+        open.push(Arc::downgrade(&pool));
         Ok(pool)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Pool>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pools that are open, by name.
     pub fn open_pools(&self) -> Vec<Arc<Pool>> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pools: Vec<_> = open.iter().filter_map(|(_, pool)| pool.upgrade()).collect();
-        drop(open);
+        let mut pools: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
         pools.sort_by(|a, b| a.name().cmp(b.name()));
         pools
     }
@@ -110,6 +108,9 @@ impl Backend for PoolBackend {
     }
 
     fn check(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        if spec.options::<PoolOptions>().is_none() {
+            spec.refuse_options()?;
+        }
         if spec.path.is_some() {
             return Err(spec.misplaced("path"));
         }

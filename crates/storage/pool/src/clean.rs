@@ -1,6 +1,7 @@
 //! Keeps house: moves what lives in segments that are mostly dead, and makes checkpoints, so that there is space to
 //! write.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::record::{LayerId, PartKind, RecordHeader};
 use crate::format::{PAGE_BYTES, crc, long, short};
-use crate::log::{Failure, LaneName, Outcome, Piece, Refusal, Target, settle_all};
+use crate::log::{Failure, LaneName, Outcome, Piece, Target, settle_all};
 use crate::map::LEAF_PAGES;
 use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
@@ -188,26 +189,25 @@ impl House {
                 );
                 return Ok(moved);
             };
-            let mut again = Vec::with_capacity(step.len());
             for chunk in step {
+                let length = usize::from(chunk.stored.length);
                 let start = skip + short(chunk.stored.place.offset() - first.offset());
-                let length = usize::from(chunk.stored.length);
-                // What is lost for good is looked at twice.
-                let second = if crc(&data[start..start + length]) == chunk.stored.crc {
-                    None
+                let bytes = &data[start..start + length];
+                let piece = if crc(bytes) == chunk.stored.crc {
+                    moved_piece(chunk, bytes.into())
                 } else {
-                    pool.read_bytes(io, chunk.stored.place, length).await.ok()
+                    // What is lost for good is looked at twice.
+                    match pool.read_bytes(io, chunk.stored.place, length).await {
+                        Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => {
+                            moved_piece(chunk, data[skip..skip + length].to_vec().into())
+                        }
+                        Ok(_) | Err(_) => lost_piece(chunk),
+                    }
                 };
-                again.push((start, second));
+                let target = Target::Layer(chunk.layer);
+                let put = pool.put(io, LaneName::Moved, target, vec![piece], false, false);
+                outcomes.extend(put.await?);
             }
-            let pieces = step.iter().zip(&again).map(|(chunk, (start, second))| {
-                let length = usize::from(chunk.stored.length);
-                match second {
-                    Some((data, skip)) => moved_piece(chunk, &data[*skip..skip + length]),
-                    None => moved_piece(chunk, &data[*start..start + length]),
-                }
-            });
-            outcomes.extend(self.stage_moved(io, step, pieces.collect()).await?);
             moved += step.iter().map(share).sum::<u64>();
             // Some steps may be on their way while the next is read.
             if outcomes.len() > 4 {
@@ -216,40 +216,6 @@ impl House {
         }
         settle_all(outcomes).await?;
         Ok(moved)
-    }
-
-    async fn stage_moved(
-        &self,
-        io: &Io,
-        step: &[Living],
-        pieces: Vec<Piece<'_>>,
-    ) -> Result<Vec<Outcome>, Failure> {
-        let pool = &self.0;
-        let mut outcomes = Vec::new();
-        for (chunk, piece) in step.iter().zip(pieces) {
-            let target = Target::Layer(chunk.layer);
-            loop {
-                let again = Piece {
-                    page: piece.page,
-                    kind: piece.kind.clone(),
-                    bytes: piece.bytes,
-                    op: None,
-                };
-                let staged = pool
-                    .lock()
-                    .stage(LaneName::Moved, target, vec![again], false, false);
-                match staged {
-                    Ok((more, start)) => {
-                        outcomes.extend(more);
-                        pool.start_writer(io, LaneName::Moved, start);
-                        break;
-                    }
-                    Err(Refusal::Later(later)) => drop(later.await),
-                    Err(Refusal::Failed(failure)) => return Err(failure),
-                }
-            }
-        }
-        Ok(outcomes)
     }
 
     /// What lives in a segment, by the descriptors of its records.
@@ -309,27 +275,32 @@ fn step_length(living: &[Living]) -> usize {
     fits.last().unwrap_or(1)
 }
 
-/// A chunk is moved as it is; one that is damaged is known to be lost from then on.
-fn moved_piece<'a>(chunk: &Living, bytes: &'a [u8]) -> Piece<'a> {
+/// A chunk is moved as it is.
+fn moved_piece<'a>(chunk: &Living, bytes: Cow<'a, [u8]>) -> Piece<'a> {
     let stored = &chunk.stored;
-    let is_intact = crc(bytes) == stored.crc;
     Piece {
         page: chunk.page,
-        kind: if is_intact {
-            PartKind::Moved {
-                codec: stored.codec,
-                pages: stored.pages,
-                mask: chunk.mask,
-                crc: stored.crc,
-                from: stored.place,
-            }
-        } else {
-            PartKind::Lost {
-                mask: chunk.mask,
-                from: stored.place,
-            }
+        kind: PartKind::Moved {
+            codec: stored.codec,
+            pages: stored.pages,
+            mask: chunk.mask,
+            crc: stored.crc,
+            from: stored.place,
         },
-        bytes: if is_intact { bytes } else { &[] },
+        bytes,
+        op: None,
+    }
+}
+
+/// A chunk that is damaged is known to be lost from then on.
+fn lost_piece(chunk: &Living) -> Piece<'static> {
+    Piece {
+        page: chunk.page,
+        kind: PartKind::Lost {
+            mask: chunk.mask,
+            from: chunk.stored.place,
+        },
+        bytes: Cow::default(),
         op: None,
     }
 }

@@ -31,6 +31,14 @@ pub enum PoolError {
     DriveTwice { path: PathBuf },
     #[error("a pool has 1 to {} drives", crate::format::superblock::DRIVES_MAX)]
     DriveCount,
+    #[error(
+        "a snapshot is made of 1 to {} volumes at a time",
+        crate::pool::GROUP_MAX
+    )]
+    GroupSize,
+    /// What a later version wrote can be read only.
+    #[error("pool {pool}: a later version has written to it; this one can only read it")]
+    LaterVersion { pool: String },
     /// A name that the pool cannot keep.
     #[error("{name:?} is no name: use 1 to 64 letters, digits, '.', '-' and '_'")]
     Name { name: String },

@@ -9,6 +9,7 @@
 //! There are three lanes, each with a segment of its own, so that no kind of work takes the space that another needs to
 //! make room.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,7 +41,8 @@ pub enum LaneName {
 impl LaneName {
     pub const ALL: [Self; 3] = [Self::Data, Self::Spare, Self::Moved];
 
-    const fn index(self) -> usize {
+    /// Its place in lists of all lanes.
+    pub const fn index(self) -> usize {
         match self {
             Self::Data => 0,
             Self::Spare => 1,
@@ -94,7 +96,7 @@ pub type Outcome = oneshot::Receiver<Result<(), Failure>>;
 pub struct Piece<'a> {
     pub page: u64,
     pub kind: PartKind,
-    pub bytes: &'a [u8],
+    pub bytes: Cow<'a, [u8]>,
     /// The change that the bytes are of.
     pub op: Option<Op>,
 }
@@ -288,13 +290,13 @@ impl Inner {
         }
     }
 
-    /// Stages pieces, all or none. Returns what to wait for, and whether a writer is to be started. `holds`: they belong
-    /// to who [holds](Self::hold) their page.
+    /// Stages pieces, all or none: they are taken out of the list, or stay there. Returns what to wait for, and whether a
+    /// writer is to be started. `holds`: they belong to who [holds](Self::hold) their page.
     pub fn stage(
         &mut self,
         lane: LaneName,
         target: Target,
-        pieces: Vec<Piece<'_>>,
+        pieces: &mut Vec<Piece<'_>>,
         durable: bool,
         holds: bool,
     ) -> Result<(Vec<Outcome>, bool), Refusal> {
@@ -304,7 +306,7 @@ impl Inner {
         let layer = match target {
             Target::Layer(layer) => layer,
             Target::Volume(volume) => {
-                if !holds && let Some(wait) = self.wait_for_holders(volume, &pieces) {
+                if !holds && let Some(wait) = self.wait_for_holders(volume, pieces) {
                     return Err(Refusal::Later(wait));
                 }
                 self.open[volume].write
@@ -335,7 +337,7 @@ impl Inner {
         }
         self.charged += charged;
         let mut outcomes = Vec::with_capacity(1);
-        for piece in pieces {
+        for piece in pieces.drain(..) {
             self.place(lane, layer, piece, durable, &mut outcomes);
         }
         let lane = &mut self.lanes[lane.index()];
@@ -393,7 +395,7 @@ impl Inner {
         });
         let start = batch.filled.next_multiple_of(alignment);
         batch.room[HEADER_MAX + batch.filled..HEADER_MAX + start].fill(0);
-        batch.room[HEADER_MAX + start..HEADER_MAX + start + length].copy_from_slice(piece.bytes);
+        batch.room[HEADER_MAX + start..HEADER_MAX + start + length].copy_from_slice(&piece.bytes);
         batch.filled = start + length;
         #[cfg(test)]
         let durable =
@@ -620,12 +622,12 @@ impl Inner {
         });
     }
 
-    /// A segment could not be begun: there is no space for it. Nothing was written there.
-    pub fn not_begun(&mut self, lane: LaneName, opening: Opening) {
+    /// A segment could not be begun: there is no space for it, or no memory. Nothing was written there.
+    pub fn not_begun(&mut self, lane: LaneName, opening: Opening, failure: Failure) {
         self.state.segments.get_mut(opening.segment).used = Use::Ready;
         // Others may have their space already.
         self.state.segments.ready.push_back(opening.segment);
-        self.fail_lane(lane, Failure::NoSpace);
+        self.fail_lane(lane, failure);
     }
 
     /// A record was written. It comes into the maps with all those whose turn it is then.

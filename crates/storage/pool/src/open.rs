@@ -184,11 +184,7 @@ pub(crate) async fn open_on(
     let (label, drives) = sort_drives(io, drives).await?;
     if !is_read_only {
         if label.read_only_compatible & !READ_ONLY_COMPATIBLE_KNOWN != 0 {
-            return Err(PoolError::Damaged {
-                pool: label.name,
-                what: "the superblock".into(),
-                source: crate::format::FormatError::Field("a feature of a later version"),
-            });
+            return Err(PoolError::LaterVersion { pool: label.name });
         }
         // A killed process may have left superblocks that are not on the medium, and what they replace is about to be
         // overwritten.

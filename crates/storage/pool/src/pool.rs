@@ -1,5 +1,6 @@
 //! An open pool, and changes of what it holds.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +13,7 @@ use crate::format::op::{Op, SnapshotMember, VolumeRecord};
 use crate::format::record::{LayerId, PartKind};
 use crate::format::superblock::Superblock;
 use crate::format::{PAGE_BYTES, crc};
-use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Refusal, Target, settle_all};
+use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all};
 use crate::place::{Codec, Place};
 use crate::waiting::Syncs;
 
@@ -59,7 +60,7 @@ pub struct NewVolume {
 }
 
 /// Most volumes of a snapshot: their descriptions fit a record.
-const GROUP_MAX: usize = 1024;
+pub(crate) const GROUP_MAX: usize = 1024;
 
 impl Pool {
     /// What it is called.
@@ -69,8 +70,20 @@ impl Pool {
     }
 
     /// Paths of its drives, in their order.
-    pub fn drives(&self) -> impl Iterator<Item = &std::path::Path> {
+    pub fn drives(&self) -> impl Iterator<Item = &Path> {
         self.drives.iter().map(|drive| drive.path.as_path())
+    }
+
+    /// Whether these are its drives, in any order. Looks at the file system.
+    #[must_use]
+    pub fn lies_on(&self, drives: &[PathBuf]) -> bool {
+        let sorted = |paths: &mut dyn Iterator<Item = &Path>| {
+            let mut whole: Vec<PathBuf> = paths.map(whole_path).collect();
+            whole.sort();
+            whole
+        };
+        drives.len() == self.drives.len()
+            && sorted(&mut drives.iter().map(PathBuf::as_path)) == sorted(&mut self.drives())
     }
 
     #[must_use]
@@ -170,7 +183,7 @@ impl Pool {
     ) -> Result<(), PoolError> {
         check_name(name)?;
         if volumes.is_empty() || volumes.len() > GROUP_MAX {
-            return Err(PoolError::DriveCount);
+            return Err(PoolError::GroupSize);
         }
         let held = self.maintenance.lock().await;
         let mut members = Vec::new();
@@ -186,7 +199,7 @@ impl Pool {
                     .iter()
                     .any(|member: &SnapshotMember| member.volume == *volume);
                 if is_repeated || catalog.snapshots.contains_key(&key) {
-                    return Err(self.exists(&format!("{volume}@{name}")));
+                    return Err(self.exists(&snapshot_name(volume, name)));
                 }
                 members.push(SnapshotMember {
                     volume: volume.clone(),
@@ -302,13 +315,10 @@ impl Pool {
         size: u64,
         may_shrink: bool,
     ) -> Result<(), PoolError> {
-        let claim = if may_shrink {
-            let claim = self.claim(volume);
+        let claim = may_shrink.then(|| self.claim(volume));
+        if claim.is_some() {
             self.settle().await;
-            Some(claim)
-        } else {
-            None
-        };
+        }
         let _held = self.maintenance.lock().await;
         let (present, block_size) = {
             let inner = self.lock();
@@ -386,27 +396,17 @@ impl Pool {
     /// Puts a change of the catalogue into the log; it is on the medium, and made, when this ends.
     async fn change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
         let bytes = op.encode();
-        loop {
-            let piece = Piece {
-                page: 0,
-                kind: PartKind::Op { crc: crc(&bytes) },
-                bytes: &bytes,
-                op: Some(op.clone()),
-            };
-            let target = Target::Layer(LayerId(0));
-            let staged = self
-                .lock()
-                .stage(LaneName::Spare, target, vec![piece], true, false);
-            match staged {
-                Ok((outcomes, start)) => {
-                    self.start_writer(io, LaneName::Spare, start);
-                    let result = settle_all(outcomes).await;
-                    return result.map_err(|failure| self.error(failure));
-                }
-                Err(Refusal::Later(later)) => drop(later.await),
-                Err(Refusal::Failed(failure)) => return Err(self.error(failure)),
-            }
-        }
+        let piece = Piece {
+            page: 0,
+            kind: PartKind::Op { crc: crc(&bytes) },
+            bytes: bytes.into(),
+            op: Some(op),
+        };
+        let target = Target::Layer(LayerId(0));
+        let put = self.put(io, LaneName::Spare, target, vec![piece], true, false);
+        let outcomes = put.await.map_err(|failure| self.error(failure))?;
+        let result = settle_all(outcomes).await;
+        result.map_err(|failure| self.error(failure))
     }
 
     /// Takes a volume, or a snapshot of one (`volume@snapshot`), to use it.
@@ -519,6 +519,13 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.pool.lock().claimed.retain(|name| *name != self.name);
     }
+}
+
+/// A path without links; of what is missing, at least from the root on.
+fn whole_path(path: &Path) -> PathBuf {
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
 }
 
 /// What a snapshot is called where a volume could be named.

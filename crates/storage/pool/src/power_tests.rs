@@ -40,6 +40,8 @@ struct Scene {
     is_cut: bool,
     /// Segments are filled and cleaned more than is usual.
     is_busy: bool,
+    /// Each write is on the medium when it ends.
+    is_write_through: bool,
 }
 
 /// A write, or zeros.
@@ -107,6 +109,7 @@ impl Scene {
             pending: Vec::new(),
             is_cut,
             is_busy: seed.is_multiple_of(3),
+            is_write_through: is_cut && seed.is_multiple_of(5),
         };
         for (name, codec) in [("plain", Codec::Raw), ("packed", Codec::Lz4)] {
             scene.make(name, codec).expect("power");
@@ -131,7 +134,10 @@ impl Scene {
     }
 
     fn take(&mut self, name: &str) {
-        let spec = VolumeSpec::new(name, POOL);
+        let spec = VolumeSpec {
+            write_through: self.is_write_through,
+            ..VolumeSpec::new(name, POOL)
+        };
         let volume = self.pool.open_volume(&spec).expect("a volume");
         self.open.insert(name.into(), volume);
     }
@@ -262,7 +268,7 @@ impl Scene {
     fn note(&mut self, write: &Write) {
         let blocks = self.model.volumes.get_mut(&write.volume).expect("known");
         for (block, value) in (write.first..).zip(&write.values) {
-            if write.fua || !self.is_cut {
+            if write.fua || self.is_write_through || !self.is_cut {
                 blocks.write_durable(block, *value);
             } else {
                 blocks.write(block, *value);
@@ -443,6 +449,7 @@ impl Scene {
             pending,
             is_cut,
             is_busy,
+            is_write_through,
         } = self;
         let disks = rig.into_disks();
         drop(open);
@@ -476,6 +483,7 @@ impl Scene {
             pending: Vec::new(),
             is_cut,
             is_busy,
+            is_write_through,
         };
         scene.compare();
         scene
@@ -658,6 +666,7 @@ fn damage(seed: u64, seen: &mut Seen, change: impl Fn(&mut Dice, &mut Scene)) {
         pending: Vec::new(),
         is_cut: false,
         is_busy: false,
+        is_write_through: false,
     };
     let volumes = model.volumes.into_iter();
     let snapshots = model

@@ -3,18 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use longshore_reactor::storage::{
-    CompletionSink, Delegated, FileCompletion, FileOperation, FileOperationKind, Storage,
-    StorageTag,
+    CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag, carry_out,
 };
 use longshore_volume::{Executor, Io};
-use rustix::fs::FallocateFlags;
-use rustix::io::ReadWriteFlags;
 
 thread_local! {
     /// Tasks of pools on this thread that have not ended.
@@ -118,75 +114,10 @@ impl Direct {
 
 impl Storage for Direct {
     fn submit(&mut self, operation: FileOperation) {
-        let FileOperation {
-            file,
-            mut kind,
-            tag,
-            ..
-        } = operation;
-        let result = carry_out(&file.0, &mut kind);
-        let buffer = match kind {
-            FileOperationKind::Read { buffer, .. } | FileOperationKind::Write { buffer, .. } => {
-                Some(buffer)
-            }
-            FileOperationKind::DataSync
-            | FileOperationKind::PunchHole { .. }
-            | FileOperationKind::ZeroRange { .. }
-            | FileOperationKind::Allocate { .. }
-            | FileOperationKind::BlockDiscard { .. }
-            | FileOperationKind::BlockZeroOut { .. }
-            | FileOperationKind::SeekData { .. }
-            | FileOperationKind::SeekHole { .. } => None,
-        };
-        self.completions.push_back(FileCompletion {
-            tag,
-            result,
-            buffer,
-        });
+        self.completions.push_back(carry_out(operation));
     }
 
     fn delegate(&mut self, tag: StorageTag) -> Delegated {
         Delegated::new(tag, self.delegated.clone())
     }
-}
-
-/// What a pool asks of its drives; it asks for nothing else.
-fn carry_out(file: &std::fs::File, kind: &mut FileOperationKind) -> io::Result<u64> {
-    let count = crate::format::long;
-    Ok(match kind {
-        FileOperationKind::Read {
-            offset,
-            buffer,
-            start,
-            end,
-        } => count(rustix::io::pread(file, &mut buffer[*start..*end], *offset)?),
-        FileOperationKind::Write {
-            offset,
-            buffer,
-            start,
-            end,
-            dsync,
-        } => {
-            let flags = if *dsync {
-                ReadWriteFlags::DSYNC
-            } else {
-                ReadWriteFlags::empty()
-            };
-            let from = [io::IoSlice::new(&buffer[*start..*end])];
-            count(rustix::io::pwritev2(file, &from, *offset, flags)?)
-        }
-        FileOperationKind::DataSync => rustix::fs::fdatasync(file).map(|()| 0)?,
-        FileOperationKind::PunchHole { offset, length } => {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(file, flags, *offset, *length).map(|()| 0)?
-        }
-        FileOperationKind::Allocate { offset, length } => {
-            rustix::fs::fallocate(file, FallocateFlags::empty(), *offset, *length).map(|()| 0)?
-        }
-        FileOperationKind::ZeroRange { .. }
-        | FileOperationKind::BlockDiscard { .. }
-        | FileOperationKind::BlockZeroOut { .. }
-        | FileOperationKind::SeekData { .. }
-        | FileOperationKind::SeekHole { .. } => return Err(io::ErrorKind::Unsupported.into()),
-    })
 }

@@ -1,5 +1,6 @@
 //! Pools on real files: the suite that all volumes pass, and verbs.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use longshore_volume::testing::{TestStorage, VolumeClient};
 use longshore_volume::{Extent, Volume, VolumeSpec};
 use proptest::prelude::*;
 
+use crate::format::superblock::copies;
 use crate::place::Codec;
 use crate::{NewPool, NewVolume, POOL, Pool, PoolError, PoolOptions};
 
@@ -340,4 +342,89 @@ fn a_volume_that_is_open_keeps_what_it_is_and_shrinks_by_whole_pages() {
     let grown = pool.run(|pool, io| async move { pool.resize(&io, "disk0", 1 << 20, false).await });
     grown.expect("grown");
     assert_eq!(pool.volumes()[0].size, 1 << 20);
+}
+
+#[test]
+fn a_quota_bounds_a_volume_and_its_snapshots_together() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let limited = VolumeSpec {
+        size: Some(8 << 20),
+        options: Some(Arc::new(PoolOptions {
+            quota: Some(1 << 20),
+            ..PoolOptions::default()
+        })),
+        ..VolumeSpec::new("disk0", POOL)
+    };
+    let disk = pool.open_volume(&limited).expect("a volume");
+    let mut storage = TestStorage::new();
+    let mut client = VolumeClient::new(disk, &mut storage);
+    let most: Vec<u8> = vec![7; 768 << 10];
+    client.write(0, &most).expect("within the quota");
+    let made =
+        pool.run(|pool, io| async move { pool.snapshot(&io, "one", &["disk0".into()]).await });
+    made.expect("a snapshot");
+    let refused = client.write(0, &most);
+    assert!(
+        matches!(refused, Err(longshore_volume::VolumeError::NoSpace)),
+        "{refused:?}"
+    );
+    let gone = pool.run(|pool, io| async move { pool.delete_snapshot(&io, "disk0", "one").await });
+    gone.expect("deleted");
+    client
+        .write(1 << 20, &[8; 128 << 10])
+        .expect("within the quota again");
+    assert_eq!(client.read(0, most.len()).expect("read"), most);
+}
+
+#[test]
+fn a_group_of_no_volumes_is_refused() {
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let refused = pool.run(|pool, io| async move { pool.snapshot(&io, "one", &[]).await });
+    assert!(matches!(refused, Err(PoolError::GroupSize)), "{refused:?}");
+}
+
+#[test]
+fn what_a_later_version_wrote_can_be_read_only() {
+    let scene = Scene::new();
+    {
+        let pool = scene.create(1);
+        let made = pool.run(|pool, io| async move {
+            pool.create_volume(
+                &io,
+                NewVolume {
+                    name: "disk0".into(),
+                    size: 1 << 20,
+                    block_size: 512,
+                    codec: Codec::Raw,
+                    quota: None,
+                    id: None,
+                },
+            )
+            .await
+        });
+        made.expect("a volume");
+        pool.close().expect("closed");
+    }
+    let path = &scene.drives(1)[0];
+    let mut label = crate::read_label(path).expect("a label");
+    label.read_only_compatible = 1 << 63;
+    label.number += 1;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .expect("the drive");
+    let bytes = file.metadata().expect("its size").len();
+    for place in copies(bytes).concat() {
+        file.write_all_at(&label.encode(), place).expect("written");
+    }
+    drop(file);
+    let refused = Pool::open(&scene.drives(1), false, false);
+    assert!(
+        matches!(refused, Err(PoolError::LaterVersion { .. })),
+        "{refused:?}"
+    );
+    let pool = Pool::open(&scene.drives(1), false, true).expect("to read");
+    assert_eq!(pool.volumes().len(), 1);
 }

@@ -1,5 +1,6 @@
 //! A volume of a pool, or a snapshot of one.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use longshore_volume::{
 
 use crate::format::record::PartKind;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
-use crate::log::{Failure, LaneName, Piece, Refusal, Target, settle, settle_all};
+use crate::log::{Failure, LaneName, Piece, Target, settle, settle_all};
 use crate::place::{Codec, Content};
 use crate::pool::{Pool, pages};
 use crate::read::ReadError;
@@ -56,46 +57,9 @@ impl Drop for PoolVolume {
     }
 }
 
-/// Pages of a write, ready for the log.
-struct Packed {
-    /// Chunks that became smaller by it.
-    chunks: Vec<Vec<u8>>,
-    parts: Vec<PackedPart>,
-}
-
-struct PackedPart {
-    page: u64,
-    kind: PartKind,
-    bytes: PackedBytes,
-}
-
-enum PackedBytes {
-    /// A part of the payload.
-    Payload(Range<usize>),
-    Chunk(usize),
-}
-
-impl Packed {
-    fn pieces<'a>(&'a self, payload: &'a [u8]) -> Vec<Piece<'a>> {
-        let piece = |part: &PackedPart| Piece {
-            page: part.page,
-            kind: part.kind.clone(),
-            bytes: match &part.bytes {
-                PackedBytes::Payload(range) => &payload[range.clone()],
-                PackedBytes::Chunk(number) => &self.chunks[*number],
-            },
-            op: None,
-        };
-        self.parts.iter().map(piece).collect()
-    }
-}
-
-/// Prepares whole pages, the first of which has that number.
-fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Packed {
-    let mut packed = Packed {
-        chunks: Vec::new(),
-        parts: Vec::new(),
-    };
+/// Whole pages, the first of which has that number, ready for the log.
+fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
     let mut failures = 0;
     let mut raw = 0..0;
     for (number, chunk) in payload.chunks(CHUNK_PAGES * PAGE).enumerate() {
@@ -111,17 +75,17 @@ fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Packed {
             Some(compressed) => {
                 failures = 0;
                 let raw = std::mem::take(&mut raw);
-                push_raw(&mut packed.parts, page, payload, raw, raw_pages);
-                packed.parts.push(PackedPart {
+                push_raw(&mut pieces, page, payload, raw, raw_pages);
+                pieces.push(Piece {
                     page: page + long(start / PAGE),
                     kind: PartKind::Chunk {
                         codec: Codec::Lz4,
                         pages: u8::try_from(chunk.len() / PAGE).expect("at most four"),
                         crc: crc(&compressed),
                     },
-                    bytes: PackedBytes::Chunk(packed.chunks.len()),
+                    bytes: compressed.into(),
+                    op: None,
                 });
-                packed.chunks.push(compressed);
             }
             None => {
                 failures += 1;
@@ -132,27 +96,28 @@ fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Packed {
             }
         }
     }
-    push_raw(&mut packed.parts, page, payload, raw, raw_pages);
-    packed
+    push_raw(&mut pieces, page, payload, raw, raw_pages);
+    pieces
 }
 
-fn push_raw(
-    parts: &mut Vec<PackedPart>,
+fn push_raw<'a>(
+    pieces: &mut Vec<Piece<'a>>,
     first: u64,
-    payload: &[u8],
+    payload: &'a [u8],
     range: Range<usize>,
     most: usize,
 ) {
     let mut start = range.start;
-    while start < range.end {
-        let end = range.end.min(start + most * PAGE);
-        let crcs = payload[start..end].chunks_exact(PAGE).map(crc).collect();
-        parts.push(PackedPart {
+    for bytes in payload[range].chunks(most * PAGE) {
+        pieces.push(Piece {
             page: first + long(start / PAGE),
-            kind: PartKind::Raw { crcs },
-            bytes: PackedBytes::Payload(start..end),
+            kind: PartKind::Raw {
+                crcs: bytes.chunks_exact(PAGE).map(crc).collect(),
+            },
+            bytes: bytes.into(),
+            op: None,
         });
-        start = end;
+        start += bytes.len();
     }
 }
 
@@ -217,30 +182,19 @@ impl PoolVolume {
         Ok(())
     }
 
-    async fn stage<'a>(
+    async fn put(
         &self,
         io: &Io,
         lane: LaneName,
+        pieces: Vec<Piece<'_>>,
         durable: bool,
         holds: bool,
-        pieces: impl Fn() -> Vec<Piece<'a>>,
     ) -> Result<(), VolumeError> {
         let target = Target::Volume(self.slot);
-        loop {
-            let staged = self
-                .pool
-                .lock()
-                .stage(lane, target, pieces(), durable, holds);
-            match staged {
-                Ok((outcomes, start)) => {
-                    self.pool.start_writer(io, lane, start);
-                    let result = settle_all(outcomes).await;
-                    return result.map_err(|failure| self.failed(failure));
-                }
-                Err(Refusal::Later(later)) => drop(later.await),
-                Err(Refusal::Failed(failure)) => return Err(self.failed(failure)),
-            }
-        }
+        let put = self.pool.put(io, lane, target, pieces, durable, holds);
+        let outcomes = put.await.map_err(|failure| self.failed(failure))?;
+        let result = settle_all(outcomes).await;
+        result.map_err(|failure| self.failed(failure))
     }
 
     /// Writes bytes of a request from `offset` of the volume on.
@@ -259,14 +213,9 @@ impl PoolVolume {
         }
         let (middle, tail) = rest.split_at(short(whole.end - whole.start));
         if !middle.is_empty() {
-            let packed = pack(
-                self.codec,
-                whole.start / PAGE_BYTES,
-                middle,
-                self.raw_pages(),
-            );
-            self.stage(io, LaneName::Data, durable, false, || packed.pieces(middle))
-                .await?;
+            let first = whole.start / PAGE_BYTES;
+            let pieces = pack(self.codec, first, middle, self.raw_pages());
+            self.put(io, LaneName::Data, pieces, durable, false).await?;
         }
         if !tail.is_empty() {
             self.change_page(io, whole.end, tail, durable).await?;
@@ -301,9 +250,8 @@ impl PoolVolume {
         result.map_err(|error| self.read_failed(error))?;
         let at = short(offset - start);
         buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        let packed = pack(self.codec, page, &buffer, 1);
-        let result = self.stage(io, LaneName::Data, durable, true, || packed.pieces(&buffer));
-        let result = result.await;
+        let pieces = pack(self.codec, page, &buffer, 1);
+        let result = self.put(io, LaneName::Data, pieces, durable, true).await;
         drop(held);
         result
     }
@@ -338,13 +286,13 @@ impl PoolVolume {
         while page < end {
             let count = (end - page).min(ZERO_PAGES_MAX);
             let pages = u32::try_from(count).expect("at most 65,536");
-            let piece = || Piece {
+            let piece = Piece {
                 page,
                 kind: PartKind::Zero { pages },
-                bytes: &[],
+                bytes: Cow::default(),
                 op: None,
             };
-            self.stage(io, LaneName::Spare, durable, false, || vec![piece()])
+            self.put(io, LaneName::Spare, vec![piece], durable, false)
                 .await?;
             page += count;
         }

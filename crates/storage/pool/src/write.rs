@@ -7,15 +7,38 @@ use longshore_volume::Io;
 
 use crate::drive::is_full;
 use crate::format::segment::SegmentHeader;
-use crate::log::{Failure, LaneName, Next, Opening, Record};
+use crate::log::{Failure, LaneName, Next, Opening, Outcome, Piece, Record, Refusal, Target};
 use crate::pool::Pool;
 
 impl Pool {
-    /// Has another writer of a lane work on this event loop, if `start`: it was counted when something was staged.
-    pub(crate) fn start_writer(self: &Arc<Self>, io: &Io, lane: LaneName, start: bool) {
-        if !start {
-            return;
+    /// Puts pieces into the log, all or none. Returns what to wait for until they are in the maps. `holds`: they belong to
+    /// who [holds](crate::log::Inner::hold) their page.
+    pub(crate) async fn put(
+        self: &Arc<Self>,
+        io: &Io,
+        lane: LaneName,
+        target: Target,
+        mut pieces: Vec<Piece<'_>>,
+        durable: bool,
+        holds: bool,
+    ) -> Result<Vec<Outcome>, Failure> {
+        loop {
+            let staged = self.lock().stage(lane, target, &mut pieces, durable, holds);
+            match staged {
+                Ok((outcomes, start)) => {
+                    if start {
+                        self.start_writer(io, lane);
+                    }
+                    return Ok(outcomes);
+                }
+                Err(Refusal::Later(later)) => drop(later.await),
+                Err(Refusal::Failed(failure)) => return Err(failure),
+            }
         }
+    }
+
+    /// Has another writer of a lane work on this event loop. It was counted when something was staged.
+    fn start_writer(self: &Arc<Self>, io: &Io, lane: LaneName) {
         let writer = Writer {
             pool: self.clone(),
             lane,
@@ -75,7 +98,7 @@ impl Writer {
     async fn run(mut self, io: &Io) {
         let pool = self.pool.clone();
         loop {
-            let turn = pool.turns[self.turn()].lock().await;
+            let turn = pool.turns[self.lane.index()].lock().await;
             let next = self.pool.lock().next(self.lane);
             match next {
                 Next::Nothing => {
@@ -95,14 +118,6 @@ impl Writer {
                     }
                 }
             }
-        }
-    }
-
-    const fn turn(&self) -> usize {
-        match self.lane {
-            LaneName::Data => 0,
-            LaneName::Spare => 1,
-            LaneName::Moved => 2,
         }
     }
 
@@ -127,9 +142,11 @@ impl Writer {
                     %error,
                     "the file system below has no space for the next segment"
                 );
-                inner.not_begun(self.lane, opening);
+                inner.not_begun(self.lane, opening, Failure::NoSpace);
             }
-            Err(BeginError::OutOfMemory) => inner.not_begun(self.lane, opening),
+            Err(BeginError::OutOfMemory) => {
+                inner.not_begun(self.lane, opening, Failure::OutOfMemory);
+            }
             Err(BeginError::Io(error)) => {
                 drop(inner);
                 self.pool.poison("write", &error);

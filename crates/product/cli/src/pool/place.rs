@@ -48,10 +48,8 @@ pub enum PoolVerbError {
 
 /// Who can work with a pool.
 pub enum Place {
-    Here {
-        pool: Arc<Pool>,
-        drives: Vec<PathBuf>,
-    },
+    /// This process, which has it open.
+    Here(Arc<Pool>),
     Server(Elsewhere),
 }
 
@@ -136,7 +134,7 @@ pub fn find(place: &str, config: Option<&Path>, reads: bool) -> Result<Place, Po
         }));
     };
     match Pool::open(&drives, false, reads) {
-        Ok(pool) => Ok(Place::Here { pool, drives }),
+        Ok(pool) => Ok(Place::Here(pool)),
         Err(why @ PoolError::Open(OpenError::Locked { .. } | OpenError::DeviceBusy { .. })) => {
             let first = drives
                 .first()
