@@ -91,7 +91,7 @@ pub const LOADS: [Load; 10] = [
     },
 ];
 
-/// Bytes to write: of 4 KiB each, one part of so many is random, and the rest zeros.
+/// Data to write. The start of each 4 KiB is random; the rest are zeros.
 #[derive(Debug)]
 pub struct Content {
     bytes: Vec<u8>,

@@ -1,5 +1,5 @@
 //! A volume of a pool beside a plain file on the same file system: operations a second and CPU time, interleaved, as
-//! ratios of neighbouring runs. What is measured is the volume on an event loop, without a protocol.
+//! ratios of neighbouring runs. The volumes run on one event loop, without a protocol.
 //!
 //! ```text
 //! longshore-pool-bench --directory /srv/bench --size-mib 1024 --seconds 2 --pairs 5
