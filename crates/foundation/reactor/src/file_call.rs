@@ -16,8 +16,9 @@ const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 /// BLKZEROOUT of linux/fs.h: `_IO(0x12, 127)`.
 const BLKZEROOUT: rustix::ioctl::Opcode = 0x127f;
 
-/// Runs `operation` to its end in this thread.
-pub(crate) fn run(operation: FileOperation) -> FileCompletion {
+/// Carries an operation out with blocking system calls, in this thread.
+#[must_use]
+pub fn carry_out(operation: FileOperation) -> FileCompletion {
     let FileOperation {
         file,
         mut kind,
@@ -55,10 +56,10 @@ pub(crate) fn attempt(mut operation: FileOperation) -> Attempted {
         end,
     } = &mut operation.kind
     else {
-        return Attempted::Done(run(operation));
+        return Attempted::Done(carry_out(operation));
     };
     let Ok((start, end)) = checked_range(*start, *end, buffer.len()) else {
-        return Attempted::Done(run(operation));
+        return Attempted::Done(carry_out(operation));
     };
     let into = &mut [io::IoSliceMut::new(&mut buffer[start..end])];
     match rustix::io::preadv2(&operation.file.0, into, *offset, ReadWriteFlags::NOWAIT) {

@@ -60,6 +60,7 @@ pub use engine::{
     Engine, EngineChoice, EngineConfig, EngineCounters, EngineError, EngineEvent, EngineKind,
     IoUringRefusal, Readiness, SocketToken, lockable_bytes,
 };
+pub use file_call::carry_out;
 pub use mail::{Mailbox, SendError, Sender, mailbox};
 pub use memory::SharedRegion;
 pub use page_pipe::{PagePipe, PagePipes};

@@ -118,12 +118,6 @@ pub struct FileCompletion {
     pub buffer: Option<Buffer>,
 }
 
-/// Carries an operation out with blocking system calls, in this thread.
-#[must_use]
-pub fn carry_out(operation: FileOperation) -> FileCompletion {
-    crate::file_call::run(operation)
-}
-
 /// Takes operations in; their completions come out of the engine's `wait`.
 pub trait Storage {
     /// Queues one operation. It never blocks and never fails: errors arrive as completions.

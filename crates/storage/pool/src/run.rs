@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use longshore_reactor::carry_out;
 use longshore_reactor::storage::{
-    CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag, carry_out,
+    CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
 };
 use longshore_volume::{Executor, Io};
 

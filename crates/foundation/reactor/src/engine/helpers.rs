@@ -79,7 +79,7 @@ impl FileHelpers {
         let results = done.clone();
         let pool = HelperPool::new("longshore-io", threads_max.max(1), move |job| match job {
             Job::Operation(operation) => {
-                results.accept(file_call::run(operation));
+                results.accept(file_call::carry_out(operation));
                 None
             }
             Job::WriteQueue(queue) => {

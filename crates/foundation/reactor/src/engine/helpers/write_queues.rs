@@ -158,7 +158,7 @@ impl WriteQueue {
         drop(pending);
         let mut told = Instant::now();
         while let Some(operation) = operations.pop_front() {
-            ended.push(file_call::run(operation));
+            ended.push(file_call::carry_out(operation));
             if operations.is_empty() || told.elapsed() >= TELL_AFTER {
                 tell(ended);
                 told = Instant::now();
