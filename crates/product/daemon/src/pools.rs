@@ -37,7 +37,7 @@ pub fn describe(pool: &Pool) -> Shown {
             true => PoolState::Failed,
             false => PoolState::Open,
         },
-        drives: texts(pool.drives()),
+        drives: texts(pool.drives().iter().map(PathBuf::as_path)),
         usage: Some(PoolUsage {
             size_bytes: usage.size,
             capacity_bytes: usage.capacity,

@@ -48,7 +48,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn note(&mut self, subject: impl Into<String>, text: impl Into<String>) {
+    pub(crate) fn note(&mut self, subject: impl Into<String>, text: impl Into<String>) {
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding {
                 subject: subject.into(),
@@ -109,9 +109,9 @@ pub(crate) async fn check_pool(
     report
 }
 
-async fn check_superblocks(pool: &Pool, io: &Io, report: &mut Report) {
+pub(crate) async fn check_superblocks(pool: &Pool, io: &Io, report: &mut Report) {
     let newest = pool.newest().superblock;
-    for drive in &pool.drives {
+    for (_, drive) in pool.members.present().each() {
         let mut whole = 0;
         for place in copies(drive.bytes).concat() {
             let read = drive.read_new(io, place, LENGTH).await;
@@ -184,7 +184,7 @@ fn collect_chunks(pool: &Pool, report: &mut Report) -> BTreeMap<Place, Chunk> {
                     .map(|number| segments.get(number).used)
                 {
                     Some(Use::Sealed | Use::Open) => {}
-                    Some(Use::Free | Use::Ready | Use::Map) => {
+                    Some(Use::Free | Use::Ready | Use::Map | Use::Gone) => {
                         report.note(subject(), "lies in a segment that holds no data");
                     }
                     None => report.note(subject(), "lies outside all segments"),

@@ -12,6 +12,7 @@ use crate::format::record::LayerId;
 use crate::format::superblock::{LENGTH, Superblock, copies};
 use crate::format::{long, short};
 use crate::log::{Failure, LaneName};
+use crate::members::Present;
 use crate::place::Place;
 use crate::pool::{Newest, Pool};
 use crate::reserve::{PART, map_reserve};
@@ -41,6 +42,17 @@ struct Capture {
 impl Pool {
     /// Makes a checkpoint. The caller holds [`Self::maintenance`].
     pub(crate) async fn checkpoint(self: &Arc<Self>, io: &Io) -> Result<(), PoolError> {
+        let present = self.members.present();
+        self.checkpoint_on(io, &present, None).await
+    }
+
+    /// Makes a checkpoint whose superblocks list these drives. `fresh`: one that has none yet.
+    pub(crate) async fn checkpoint_on(
+        self: &Arc<Self>,
+        io: &Io,
+        present: &Present,
+        fresh: Option<u8>,
+    ) -> Result<(), PoolError> {
         let newest = self.newest();
         let number = newest.number + 1;
         let mut capture = self.capture()?;
@@ -49,7 +61,15 @@ impl Pool {
         let segments = std::mem::take(&mut dump.segments);
         let first = dump.first;
         let put = match result {
-            Ok(()) => self.publish(io, number, first, newest.superblock).await,
+            Ok(()) => {
+                let named = Superblock {
+                    number: newest.superblock + 1,
+                    checkpoint: first,
+                    checkpoint_number: number,
+                    ..self.label.superblock(present, 0)
+                };
+                self.publish(io, &named, present, fresh).await
+            }
             Err(error) => Err(error),
         };
         let mut inner = self.lock();
@@ -58,16 +78,13 @@ impl Pool {
             // What was written there is nobody's, unless a superblock may name it.
             if inner.failed.is_none() {
                 for segment in segments {
-                    inner.state.segments.get_mut(segment).used = Use::Free;
+                    inner.state.segments.release(segment);
                 }
             }
             return Err(error);
         }
-        for segment in &newest.segments {
-            inner.state.segments.get_mut(*segment).used = Use::Free;
-        }
-        for segment in capture.dead {
-            inner.state.segments.get_mut(segment).used = Use::Free;
+        for segment in newest.segments.iter().chain(&capture.dead) {
+            inner.state.segments.release(*segment);
         }
         for (segment, generation) in capture.hand_out {
             let found = inner.state.segments.get_mut(segment);
@@ -114,7 +131,7 @@ impl Pool {
         }
         // What is dead now is needed until the checkpoint is made, so it takes from what is free.
         let own = free.split_off(free.len().saturating_sub(keep));
-        free.extend(&dead);
+        free.extend(segments.reusable());
         let most = hand_out_max(segments.bytes()).saturating_sub(segments.ready.len());
         free.truncate(most);
         let ready: Vec<u32> = segments.ready.iter().copied().collect();
@@ -208,35 +225,38 @@ impl Pool {
         (bytes, count, Some(from))
     }
 
-    /// Has the superblocks name a checkpoint that was written.
+    /// Has the superblocks name a checkpoint that was written. A fresh drive has its own before the others list it: a
+    /// pool that is listed on any drive opens.
     async fn publish(
         self: &Arc<Self>,
         io: &Io,
-        checkpoint_number: u64,
-        checkpoint: Place,
-        before: u64,
+        named: &Superblock,
+        present: &Present,
+        fresh: Option<u8>,
     ) -> Result<(), PoolError> {
-        self.sync_all(io)
-            .await
-            .map_err(|failure| self.error(failure))?;
+        let sync = async || {
+            let synced = self.sync_all(io).await;
+            synced.map_err(|failure| self.error(failure))
+        };
+        sync().await?;
+        #[cfg(test)]
+        let fresh = fresh
+            .filter(|_| !crate::testing::has_planted(crate::testing::Planted::ListsBeforeTheDrive));
+        for (number, drive) in present.each().filter(|(it, _)| Some(*it) == fresh) {
+            for place in copies(drive.bytes).concat() {
+                write_superblock(io, drive, place, &of_drive(named, number)).await?;
+            }
+            sync().await?;
+        }
         for pair in 0..2 {
-            for (number, drive) in (0_u8..).zip(&self.drives) {
-                let superblock = Superblock {
-                    drive: number,
-                    number: before + 1,
-                    checkpoint,
-                    checkpoint_number,
-                    ..self.label.clone()
-                };
+            for (number, drive) in present.each().filter(|(it, _)| Some(*it) != fresh) {
                 for place in copies(drive.bytes)[pair] {
-                    write_superblock(io, drive, place, &superblock)
+                    write_superblock(io, drive, place, &of_drive(named, number))
                         .await
                         .inspect_err(|error| self.poison_of(error))?;
                 }
             }
-            self.sync_all(io)
-                .await
-                .map_err(|failure| self.error(failure))?;
+            sync().await?;
         }
         Ok(())
     }
@@ -262,6 +282,13 @@ impl Pool {
                 && segments.can_gain(map_reserve(&inner.state))
         };
         inner.failed.is_none() && (inner.since_attempt >= INTERVAL || is_scarce())
+    }
+}
+
+fn of_drive(named: &Superblock, drive: u8) -> Superblock {
+    Superblock {
+        drive,
+        ..named.clone()
     }
 }
 

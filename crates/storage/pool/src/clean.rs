@@ -48,6 +48,15 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Keeps house now, if nobody does already.
+    pub(crate) async fn make_room(self: &Arc<Self>, io: &Io) {
+        if self.begin_house() {
+            House(self.clone()).keep(io).await;
+        }
+    }
+}
+
 /// Somebody keeps house, until this is dropped.
 struct House(Arc<Pool>);
 
@@ -143,7 +152,7 @@ impl House {
                 victim
             };
             cleaned.push(victim);
-            match self.clean_segment(io, victim).await {
+            match pool.clean_segment(io, victim).await {
                 Ok(bytes) => moved += bytes,
                 Err(Failure::NoSpace) => return moved,
                 Err(failure) => {
@@ -155,14 +164,21 @@ impl House {
             }
         }
     }
+}
 
-    async fn clean_segment(&self, io: &Io, segment: u32) -> Result<u64, Failure> {
-        let pool = &self.0;
+impl Pool {
+    /// Moves what lives in a segment. Returns its bytes.
+    pub(crate) async fn clean_segment(
+        self: &Arc<Self>,
+        io: &Io,
+        segment: u32,
+    ) -> Result<u64, Failure> {
+        let pool = self;
         let place = pool.lock().state.segments.place(segment);
         let Some(drive) = pool.drive(place) else {
             return Ok(0);
         };
-        let mut living = self.living_by_records(io, drive, segment, place).await;
+        let mut living = self.living_by_records(io, &drive, segment, place).await;
         {
             // A damaged header hides what its record held; then the maps are asked for every entry there.
             let inner = pool.lock();
@@ -226,7 +242,7 @@ impl House {
         segment: u32,
         place: Place,
     ) -> Vec<Living> {
-        let pool = &self.0;
+        let pool = self;
         let bytes = u64::from(pool.label.segment_bytes);
         let generation = pool.lock().state.segments.get(segment).generation;
         let mut living = Vec::new();

@@ -113,13 +113,13 @@ impl Pool {
             .iter()
             .filter(|(_, found)| matches!(found.used, Use::Free | Use::Ready))
             .count()
-            + segments.dead().count();
+            + segments.reusable().count();
         Usage {
-            size: u64::from(segments.count()) * segments.bytes(),
+            size: u64::from(segments.usable()) * segments.bytes(),
             capacity: inner.capacity,
             used: segments.live,
             free_segments: crate::format::long(spare),
-            segments: u64::from(segments.count()),
+            segments: u64::from(segments.usable()),
             segment_bytes: segments.bytes(),
             host_bytes: inner.host_bytes,
             record_bytes: inner.record_bytes,

@@ -17,12 +17,66 @@ pub enum PoolError {
     #[error("{}: a drive of a pool needs at least {} MiB", path.display(), crate::open::DRIVE_MIN >> 20)]
     TooSmall { path: PathBuf },
     /// The list of drives does not fit the pool.
-    #[error("pool {pool}: {found} of its {expected} drives were named; name all of them")]
+    #[error(
+        "pool {pool}: {found} of its {expected} drives were named; name all of them. Those with these UUIDs are missing: \
+         {missing}"
+    )]
     DrivesMissing {
         pool: String,
         expected: usize,
         found: usize,
+        /// UUIDs of drives.
+        missing: String,
     },
+    /// A drive carries the pool's name, and the others do not list it.
+    #[error(
+        "{}: is no drive of pool {pool}: it was removed, or was not added to the end; leave it out, or add it by: \
+         longshore pool add --force", path.display()
+    )]
+    NotMember { path: PathBuf, pool: String },
+    /// A verb names a drive that the pool does not lie on.
+    #[error("pool {pool}: {} is none of its drives; longshore pool show lists them", path.display())]
+    NoDrive { pool: String, path: PathBuf },
+    #[error("pool {pool}: {} is its only drive; to end the pool, use: longshore pool destroy", path.display())]
+    LastDrive { pool: String, path: PathBuf },
+    #[error("{}: is a drive of pool {pool} already", path.display())]
+    DriveThere { pool: String, path: PathBuf },
+    /// What would be left does not hold the data.
+    #[error(
+        "pool {pool}: without {} there is room for {room} bytes, and {used} are in use; free some, or add a drive first",
+        path.display()
+    )]
+    NoRoomWithout {
+        pool: String,
+        path: PathBuf,
+        room: u64,
+        used: u64,
+    },
+    #[error("pool {pool}: segment {segment} on {} cannot be read, so its data cannot be moved", path.display())]
+    CannotMove {
+        pool: String,
+        segment: u32,
+        path: PathBuf,
+    },
+    /// A task is under way.
+    #[error(
+        "pool {pool}: {kind} is under way; wait for its end, or stop it by: longshore pool stop"
+    )]
+    Working { pool: String, kind: &'static str },
+    #[error(
+        "pool {pool}: {volumes} volumes and {snapshots} snapshots are in it; add --force to lose them"
+    )]
+    NotVacant {
+        pool: String,
+        volumes: usize,
+        snapshots: usize,
+    },
+    #[error("no thread can be started: {source}")]
+    Thread { source: io::Error },
+    #[error("pool {pool}: was destroyed")]
+    Destroyed { pool: String },
+    #[error("pool {pool}: a volume of it is in use; stop exporting it first")]
+    PoolInUse { pool: String },
     #[error("{}: belongs to another pool than the drives before it", path.display())]
     OtherPool { path: PathBuf },
     #[error("{}: is an old copy of a drive of the pool", path.display())]

@@ -21,12 +21,14 @@ mod clean;
 mod closing;
 mod contents;
 mod drive;
+mod drives;
 mod error;
 #[cfg(test)]
 mod fixture_tests;
 pub mod format;
 mod log;
 pub mod map;
+mod members;
 mod open;
 pub mod place;
 mod pool;
@@ -36,6 +38,7 @@ mod read;
 mod recovery;
 mod reserve;
 mod run;
+mod scrub;
 pub mod segments;
 pub mod state;
 mod sync;
@@ -45,14 +48,19 @@ mod testing;
 mod tests;
 mod volume;
 mod waiting;
+mod work;
+#[cfg(test)]
+mod work_tests;
 mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
 pub use check::{Finding, Report};
 pub use contents::{Listed, ListedSnapshot, Usage};
+pub use drives::{NewDrive, wipe_drives};
 pub use error::PoolError;
 pub use open::{NewPool, read_label};
 pub use pool::{NewVolume, Pool};
+pub use work::{Work, WorkKind, WorkState};
 
 /// Largest volume: 256 TiB.
 pub const SIZE_MAX: u64 = 1 << 48;

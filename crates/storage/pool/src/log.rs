@@ -84,6 +84,7 @@ pub enum Failure {
     Ended,
     OutOfMemory,
     ReadOnly,
+    Destroyed,
 }
 
 type Waiter = oneshot::Sender<Result<(), Failure>>;
@@ -622,11 +623,21 @@ impl Inner {
         });
     }
 
+    /// Has no lane write to a drive that is to be removed.
+    pub fn leave(&mut self, drive: u8) {
+        let segments = self.state.segments.of_drive(drive);
+        for lane in &mut self.lanes {
+            let left = lane.segment.take_if(|open| segments.contains(&open.number));
+            if let Some(left) = left {
+                self.state.segments.get_mut(left.number).used = Use::Sealed;
+            }
+        }
+    }
+
     /// A segment could not be begun: there is no space for it, or no memory. Nothing was written there.
     pub fn not_begun(&mut self, lane: LaneName, opening: Opening, failure: Failure) {
-        self.state.segments.get_mut(opening.segment).used = Use::Ready;
         // Others may have their space already.
-        self.state.segments.ready.push_back(opening.segment);
+        self.state.segments.give_back(opening.segment);
         self.fail_lane(lane, failure);
     }
 
@@ -715,7 +726,7 @@ impl Inner {
             let is_meant = match found.used {
                 Use::Open => true,
                 Use::Sealed => found.staged > 0,
-                Use::Free | Use::Ready | Use::Map => false,
+                Use::Free | Use::Ready | Use::Map | Use::Gone => false,
             };
             is_meant.then_some(number)
         };

@@ -21,7 +21,8 @@ use crate::format::superblock::{
     Superblock, copies, tail_start,
 };
 use crate::log::{Failure, Inner};
-use crate::place::{DRIVE_BYTES_MAX, Place};
+use crate::members::{Label, Members, Present};
+use crate::place::DRIVE_BYTES_MAX;
 use crate::pool::{Newest, Pool, check_name};
 use crate::recovery::{Recovered, recover};
 use crate::run::block_on;
@@ -128,34 +129,22 @@ pub(crate) async fn create_on(
     drives: Vec<Drive>,
 ) -> Result<Arc<Pool>, PoolError> {
     let segment_bytes = segment_bytes(&drives);
-    let mut entries = Vec::new();
-    let mut first_segment = 0;
-    for drive in &drives {
-        let room = tail_start(drive.bytes) - RESERVED_BYTES;
-        let segments = u32::try_from(room / segment_bytes).unwrap_or(u32::MAX >> 8);
-        entries.push(DriveEntry {
-            id: Uuid::new_v4(),
-            first_segment,
-            segments,
-        });
-        first_segment += segments;
+    let mut present = Present::default();
+    for drive in drives {
+        let entry = entry_of(&drive, &present, segment_bytes);
+        present = present.with(entry, drive);
     }
-    let label = Superblock {
-        incompatible: 0,
-        read_only_compatible: 0,
+    let label = Label {
         pool: Uuid::new_v4(),
         name: name.to_owned(),
-        drive: 0,
-        drives: entries,
         segment_bytes: u32::try_from(segment_bytes).expect("at most 64 MiB"),
         unit: 4096,
-        number: 0,
-        checkpoint: Place::default(),
-        checkpoint_number: 0,
+        incompatible: 0,
+        read_only_compatible: 0,
     };
     let state = State {
         catalog: Catalog::default(),
-        segments: Segments::new(label.drives.clone(), label.segment_bytes),
+        segments: Segments::new(present.entries.clone(), label.segment_bytes),
         applied: 0,
     };
     let recovered = Recovered {
@@ -170,9 +159,20 @@ pub(crate) async fn create_on(
         replayed: 0,
         torn: 0,
     };
-    let pool = assemble(label, drives, recovered, false);
+    let pool = assemble(label, present, recovered, false);
     crate::clean::checkpoint_now(&pool, io).await?;
     Ok(pool)
+}
+
+/// How a drive is listed behind those that are there.
+pub(crate) fn entry_of(drive: &Drive, present: &Present, segment_bytes: u64) -> DriveEntry {
+    let room = tail_start(drive.bytes) - RESERVED_BYTES;
+    let last = present.entries.last();
+    DriveEntry {
+        id: Uuid::new_v4(),
+        first_segment: last.map_or(0, |last| last.first_segment + last.segments),
+        segments: u32::try_from(room / segment_bytes).unwrap_or(u32::MAX >> 8),
+    }
 }
 
 /// Opens the pool on drives that are open.
@@ -188,7 +188,7 @@ pub(crate) async fn open_on(
         }
         // A killed process may have left superblocks that are not on the medium, and what they replace is about to be
         // overwritten.
-        for drive in &drives {
+        for drive in drives.iter().flatten() {
             drive
                 .sync(io)
                 .await
@@ -204,7 +204,11 @@ pub(crate) async fn open_on(
             "replayed what was written since the last checkpoint"
         );
     }
-    let pool = assemble(label, drives, recovered, is_read_only);
+    let present = Present {
+        entries: label.drives.clone(),
+        drives,
+    };
+    let pool = assemble(Label::of(&label), present, recovered, is_read_only);
     if !is_read_only {
         match crate::clean::checkpoint_now(&pool, io).await {
             Err(PoolError::NoSpace { .. }) => {
@@ -225,12 +229,7 @@ pub(crate) async fn open_on(
     Ok(pool)
 }
 
-fn assemble(
-    label: Superblock,
-    drives: Vec<Drive>,
-    recovered: Recovered,
-    is_read_only: bool,
-) -> Arc<Pool> {
+fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: bool) -> Arc<Pool> {
     let unit = usize::try_from(label.unit).expect("512 or 4096");
     let mut inner = Inner::new(
         recovered.state,
@@ -244,62 +243,83 @@ fn assemble(
     }
     Arc::new(Pool {
         label,
-        drives,
+        members: Members::new(present),
         inner: Mutex::new(inner),
         syncs: Mutex::default(),
         turns: Default::default(),
         maintenance: futures_util::lock::Mutex::default(),
         keeps_house: AtomicBool::new(false),
         newest: Mutex::new(recovered.newest),
+        work: Mutex::default(),
         is_read_only,
     })
 }
 
+/// The drives of a pool by their numbers; of those that were removed, nothing.
+type Numbered = Vec<Option<Arc<Drive>>>;
+
 /// The newest superblock of all drives, and the drives by their numbers.
-async fn sort_drives(io: &Io, drives: Vec<Drive>) -> Result<(Superblock, Vec<Drive>), PoolError> {
-    let mut label: Option<Superblock> = None;
-    let (mut numbered, mut numbers) = (Vec::new(), Vec::new());
+async fn sort_drives(io: &Io, drives: Vec<Drive>) -> Result<(Superblock, Numbered), PoolError> {
+    let mut found: Vec<(Superblock, Drive)> = Vec::new();
     for drive in drives {
-        let found = newest_label(io, &drive).await?;
-        if label.as_ref().is_some_and(|label| label.pool != found.pool) {
+        let label = newest_label(io, &drive).await?;
+        if found.iter().any(|(other, _)| other.pool != label.pool) {
             return Err(PoolError::OtherPool { path: drive.path });
         }
-        if numbered.iter().any(|(number, _)| *number == found.drive) {
+        if found
+            .iter()
+            .any(|(other, _)| own_id(other) == own_id(&label))
+        {
             return Err(PoolError::DriveTwice { path: drive.path });
         }
-        numbers.push((found.number, drive.path.clone()));
-        numbered.push((found.drive, drive));
-        if label
-            .as_ref()
-            .is_none_or(|label| label.number < found.number)
-        {
-            label = Some(found);
+        found.push((label, drive));
+    }
+    // A drive that was being added when the power went may be as new as the others, which do not know of it.
+    let newest = found
+        .iter()
+        .map(|(label, _)| label)
+        .max_by_key(|label| (label.number, std::cmp::Reverse(label.drives.len())));
+    let label = newest.ok_or(PoolError::DriveCount)?.clone();
+    let mut numbered: Numbered = vec![None; label.drives.len()];
+    for (own, drive) in found {
+        let number = usize::from(own.drive);
+        let entry = label.drives.get(number);
+        let Some(entry) = entry.filter(|entry| entry.id == own_id(&own)) else {
+            return Err(PoolError::NotMember {
+                path: drive.path,
+                pool: label.name,
+            });
+        };
+        // A power cut leaves drives one superblock apart.
+        if own.number + 1 < label.number {
+            return Err(PoolError::Stale { path: drive.path });
         }
-    }
-    let label = label.ok_or(PoolError::DriveCount)?;
-    if numbered.len() != label.drives.len() {
-        return Err(PoolError::DrivesMissing {
-            pool: label.name,
-            expected: label.drives.len(),
-            found: numbered.len(),
-        });
-    }
-    // A power cut leaves drives one superblock apart.
-    if let Some((_, path)) = numbers
-        .into_iter()
-        .find(|(number, _)| number + 1 < label.number)
-    {
-        return Err(PoolError::Stale { path });
-    }
-    numbered.sort_by_key(|(number, _)| *number);
-    let drives: Vec<Drive> = numbered.into_iter().map(|(_, drive)| drive).collect();
-    for (drive, entry) in drives.iter().zip(&label.drives) {
         let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
         if tail_start(drive.bytes) < needed {
             return Err(io_error("read", &drive.path, io::ErrorKind::UnexpectedEof));
         }
+        numbered[number] = Some(Arc::new(drive));
     }
-    Ok((label, drives))
+    let of_pool = label.drives.iter().filter(|entry| !entry.is_removed());
+    let expected = of_pool.count();
+    let count = numbered.iter().flatten().count();
+    if count != expected {
+        let listed = label.drives.iter().zip(&numbered);
+        let missing = listed.filter(|(entry, drive)| drive.is_none() && !entry.is_removed());
+        let missing: Vec<String> = missing.map(|(entry, _)| entry.id.to_string()).collect();
+        return Err(PoolError::DrivesMissing {
+            pool: label.name,
+            expected,
+            found: count,
+            missing: missing.join(", "),
+        });
+    }
+    Ok((label, numbered))
+}
+
+/// The UUID of the drive that a superblock lies on.
+fn own_id(label: &Superblock) -> Uuid {
+    label.drives[usize::from(label.drive)].id
 }
 
 async fn newest_label(io: &Io, drive: &Drive) -> Result<Superblock, PoolError> {
@@ -353,7 +373,8 @@ fn segment_bytes(drives: &[Drive]) -> u64 {
 const _: () = assert!(*SEGMENT_BYTES.start() >= SEGMENT_MIN as u64);
 const _: () = assert!(*SEGMENT_BYTES.end() <= SEGMENT_MAX as u64);
 
-fn create_drive(new: &NewPool, path: &Path) -> Result<Drive, PoolError> {
+/// Opens a drive that is to become one of a pool, and makes the file if there is none. Blocks.
+pub(crate) fn create_drive(new: &NewPool, path: &Path) -> Result<Drive, PoolError> {
     let mut made = false;
     if let Some(size) = new.size
         && !path.exists()
@@ -403,7 +424,11 @@ fn is_empty(drive: &Drive) -> Result<bool, PoolError> {
     })
 }
 
-fn open_drive(path: &Path, is_direct: bool, is_read_only: bool) -> Result<Drive, PoolError> {
+pub(crate) fn open_drive(
+    path: &Path,
+    is_direct: bool,
+    is_read_only: bool,
+) -> Result<Drive, PoolError> {
     let mut options = OpenOptions::new();
     options.read(true).write(!is_read_only);
     let mut flags = OFlags::empty();

@@ -11,17 +11,18 @@ use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::op::{Op, SnapshotMember, VolumeRecord};
 use crate::format::record::{LayerId, PartKind};
-use crate::format::superblock::Superblock;
 use crate::format::{PAGE_BYTES, crc};
 use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all};
+use crate::members::{Label, Members};
 use crate::place::{Codec, Place};
 use crate::waiting::Syncs;
+use crate::work::Desk;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
 #[derive(Debug)]
 pub struct Pool {
-    pub(crate) label: Superblock,
-    pub(crate) drives: Vec<Drive>,
+    pub(crate) label: Label,
+    pub(crate) members: Members,
     pub(crate) inner: Mutex<Inner>,
     pub(crate) syncs: Mutex<Syncs>,
     /// For each lane: held while a writer looks what comes next, and begins a segment.
@@ -31,6 +32,8 @@ pub struct Pool {
     /// Whether somebody keeps house.
     pub(crate) keeps_house: AtomicBool,
     pub(crate) newest: Mutex<Newest>,
+    /// What takes its time.
+    pub(crate) work: Mutex<Desk>,
     pub(crate) is_read_only: bool,
 }
 
@@ -70,20 +73,19 @@ impl Pool {
     }
 
     /// Paths of its drives, in their order.
-    pub fn drives(&self) -> impl Iterator<Item = &Path> {
-        self.drives.iter().map(|drive| drive.path.as_path())
+    #[must_use]
+    pub fn drives(&self) -> Vec<PathBuf> {
+        self.members.paths()
     }
 
-    /// Whether these are its drives, in any order. Looks at the file system.
+    /// Whether any of these is a drive of it. Looks at the file system. While it is open, drives may have been added and
+    /// removed that a configuration does not know of.
     #[must_use]
     pub fn lies_on(&self, drives: &[PathBuf]) -> bool {
-        let sorted = |paths: &mut dyn Iterator<Item = &Path>| {
-            let mut whole: Vec<PathBuf> = paths.map(whole_path).collect();
-            whole.sort();
-            whole
-        };
-        drives.len() == self.drives.len()
-            && sorted(&mut drives.iter().map(PathBuf::as_path)) == sorted(&mut self.drives())
+        let present: Vec<PathBuf> = self.drives().iter().map(|it| whole_path(it)).collect();
+        drives
+            .iter()
+            .any(|drive| present.contains(&whole_path(drive)))
     }
 
     #[must_use]
@@ -100,8 +102,8 @@ impl Pool {
         usize::try_from(self.label.unit).expect("512 or 4096")
     }
 
-    pub(crate) fn drive(&self, place: Place) -> Option<&Drive> {
-        self.drives.get(usize::from(place.drive()))
+    pub(crate) fn drive(&self, place: Place) -> Option<Arc<Drive>> {
+        self.members.drive(place)
     }
 
     /// Whether a write or sync has failed: nothing is written until the pool is opened anew.
@@ -140,6 +142,7 @@ impl Pool {
             Failure::NoSpace => PoolError::NoSpace { pool },
             Failure::Poisoned | Failure::Ended => PoolError::Poisoned { pool },
             Failure::ReadOnly => PoolError::ReadOnly { pool },
+            Failure::Destroyed => PoolError::Destroyed { pool },
             Failure::OutOfMemory => PoolError::OutOfMemory,
         }
     }
@@ -522,7 +525,7 @@ impl Drop for Claim<'_> {
 }
 
 /// A path without links; of what is missing, at least from the root on.
-fn whole_path(path: &Path) -> PathBuf {
+pub(crate) fn whole_path(path: &Path) -> PathBuf {
     path.canonicalize()
         .or_else(|_| std::path::absolute(path))
         .unwrap_or_else(|_| path.to_owned())

@@ -9,6 +9,7 @@ use longshore_volume::{Ended, Extent, Io, Operation, Request, Volume, VolumeSpec
 use crate::open::{create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant};
+use crate::work::Step;
 use crate::{NewVolume, POOL, Pool, PoolError};
 
 const BLOCK: usize = 512;
@@ -16,6 +17,8 @@ const BLOCK: usize = 512;
 const BLOCKS: u64 = 1024;
 const SIZE: u64 = 8 << 20;
 const DRIVE: usize = 26 << 20;
+/// Drives of a scene; the pool lies on some of them.
+const DRIVES: usize = 3;
 
 /// What a pool should hold.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +45,9 @@ struct Scene {
     is_busy: bool,
     /// Each write is on the medium when it ends.
     is_write_through: bool,
+    /// Numbers of the drives that the pool lies on, and of those that it is about to lie on.
+    members: Vec<usize>,
+    after: Option<Vec<usize>>,
 }
 
 /// A write, or zeros.
@@ -76,6 +82,14 @@ impl Write {
     }
 }
 
+fn chosen(disks: &Disks, numbers: &[usize]) -> Vec<crate::drive::Drive> {
+    let drives = disks.drives();
+    numbers
+        .iter()
+        .map(|number| drives[*number].clone())
+        .collect()
+}
+
 fn fill(value: u32) -> impl Iterator<Item = u8> {
     // Half of it can be compressed.
     value.to_le_bytes().into_iter().cycle().take(BLOCK)
@@ -92,9 +106,10 @@ fn value_of(block: &[u8]) -> u32 {
 
 impl Scene {
     fn create(seed: u64, drives: usize, is_cut: bool) -> Self {
-        let disks = Disks::new(&vec![DRIVE; drives], seed);
+        let disks = Disks::new(&[DRIVE; DRIVES], seed);
         let mut rig = Rig::new(disks);
-        let drives = rig.disks.drives();
+        let members: Vec<usize> = (0..drives).collect();
+        let drives = chosen(&rig.disks, &members);
         let pool = rig
             .run(|io| async move { create_on(&io, "tank", drives).await })
             .expect("power")
@@ -110,6 +125,8 @@ impl Scene {
             is_cut,
             is_busy: seed.is_multiple_of(3),
             is_write_through: is_cut && seed.is_multiple_of(5),
+            members,
+            after: None,
         };
         for (name, codec) in [("plain", Codec::Raw), ("packed", Codec::Lz4)] {
             scene.make(name, codec).expect("power");
@@ -298,9 +315,10 @@ impl Scene {
         let kind = if self.is_busy && self.dice.once_in(2) {
             [22, 23, 23, 14][usize::try_from(self.dice.below(4)).expect("few")]
         } else {
-            self.dice.below(28)
+            self.dice.below(29)
         };
         match kind {
+            28 => self.change_drives(&volume),
             24..=27 => self.burst(&volume),
             0..=11 => {
                 let count = 1 + self.dice.below(40);
@@ -343,6 +361,53 @@ impl Scene {
             }
             _ => self.churn(&volume),
         }
+    }
+
+    /// Adds a drive, or takes one out while writes go on.
+    fn change_drives(&mut self, volume: &str) -> Option<()> {
+        let spare = (0..DRIVES).find(|number| !self.members.contains(number));
+        let adds = self.members.len() == 1 || self.dice.once_in(2);
+        let mut after = self.members.clone();
+        match spare.filter(|_| adds) {
+            Some(spare) => {
+                after.push(spare);
+                self.after = Some(after);
+                let drive = chosen(&self.rig.disks, &[spare]).remove(0);
+                self.change(|pool, io| async move { pool.admit(&io, drive).await })?
+                    .expect("added");
+            }
+            None => {
+                let place = usize::try_from(self.dice.below(after.len() as u64)).expect("few");
+                let number = after.remove(place);
+                self.after = Some(after);
+                let path = chosen(&self.rig.disks, &[number])[0].path.clone();
+                let number = self.pool.drive_number(&path).expect("one of several");
+                if self.pool.begin_leaving(number, &path).is_err() {
+                    self.after = None;
+                    return Some(());
+                }
+                let mut waits = 0;
+                loop {
+                    let pool = self.pool.clone();
+                    let step = self
+                        .rig
+                        .run(|io| async move { pool.leave_step(&io, number).await })?;
+                    match step {
+                        Ok(Step::Done) => break,
+                        Ok(Step::Did(_)) => waits = 0,
+                        Ok(Step::Wait) => waits += 1,
+                        Err(_) if self.rig.disks.trouble.is_some() => return None,
+                        Err(error) => panic!("not removed: {error}"),
+                    }
+                    assert!(waits < 20, "a drive leaves at last");
+                    if self.dice.once_in(3) {
+                        self.burst(volume)?;
+                    }
+                }
+            }
+        }
+        self.members = self.after.take().expect("set before");
+        Some(())
     }
 
     /// Enough for segments to be cleaned.
@@ -450,6 +515,8 @@ impl Scene {
             is_cut,
             is_busy,
             is_write_through,
+            mut members,
+            after,
         } = self;
         let disks = rig.into_disks();
         drop(open);
@@ -461,11 +528,37 @@ impl Scene {
         };
         disks.left = u64::MAX;
         let mut rig = Rig::new(disks);
-        let drives = rig.disks.drives();
-        let pool = rig
-            .run(|io| async move { open_on(&io, drives, false).await })
-            .expect("power")
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        // Whoever changes the drives of a pool knows both lists, and one of them opens it.
+        let mut lists = vec![members.clone()];
+        lists.extend(after);
+        if seed.is_multiple_of(2) {
+            lists.reverse();
+        }
+        let mut pool = None;
+        for list in lists {
+            let drives = chosen(&rig.disks, &list);
+            let opened = rig
+                .run(|io| async move { open_on(&io, drives, false).await })
+                .expect("power");
+            match opened {
+                Ok(opened) => {
+                    pool = Some(opened);
+                    members = list;
+                    break;
+                }
+                Err(
+                    PoolError::DrivesMissing { .. }
+                    | PoolError::NotMember { .. }
+                    | PoolError::NoPool { .. }
+                    | PoolError::Stale { .. },
+                ) => {}
+                // A drive that was being added has torn superblocks.
+                Err(PoolError::Damaged { what, .. })
+                    if what == "the superblock" && list.len() > members.len() => {}
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+        }
+        let pool = pool.unwrap_or_else(|| panic!("seed {seed}: no list of drives opens"));
         for write in pending {
             if let Some(blocks) = model.volumes.get_mut(&write.volume) {
                 for (block, value) in (write.first..).zip(&write.values) {
@@ -484,6 +577,8 @@ impl Scene {
             is_cut,
             is_busy,
             is_write_through,
+            members,
+            after: None,
         };
         scene.compare();
         scene
@@ -585,6 +680,7 @@ fn planted_faults_are_found() {
         Planted::StopsAtGap,
         Planted::NoDurableWrites,
         Planted::ForgetsZeros,
+        Planted::ListsBeforeTheDrive,
     ] {
         assert!(is_found(Some(fault), false), "{fault:?}");
     }
@@ -639,12 +735,13 @@ fn damage(seed: u64, seen: &mut Seen, change: impl Fn(&mut Dice, &mut Scene)) {
         pool,
         open,
         model,
+        members,
         ..
     } = scene;
     let disks = rig.into_disks();
     drop((open, pool));
     let mut rig = Rig::new(disks.kill(seed));
-    let drives = rig.disks.drives();
+    let drives = chosen(&rig.disks, &members);
     let opened = rig.run(|io| async move { open_on(&io, drives, false).await });
     let pool = match opened.expect("power") {
         Ok(pool) => pool,
@@ -667,6 +764,8 @@ fn damage(seed: u64, seen: &mut Seen, change: impl Fn(&mut Dice, &mut Scene)) {
         is_cut: false,
         is_busy: false,
         is_write_through: false,
+        members,
+        after: None,
     };
     let volumes = model.volumes.into_iter();
     let snapshots = model

@@ -8,7 +8,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
-use crate::drive::Drive;
 use crate::format::record::LayerId;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
 use crate::log::Inner;
@@ -291,7 +290,7 @@ impl Pool {
         length: usize,
     ) -> Result<(Buffer, usize), ReadError> {
         let missing = || ReadError::Io(io::ErrorKind::NotFound.into());
-        let drive: &Drive = self.drive(place).ok_or_else(missing)?;
+        let drive = self.drive(place).ok_or_else(missing)?;
         let unit = long(drive.align);
         let begin = place.offset() / unit * unit;
         let end = (place.offset() + long(length)).next_multiple_of(unit);

@@ -44,7 +44,7 @@ pub struct Recovered {
 pub async fn recover(
     io: &Io,
     label: &Superblock,
-    drives: &[Drive],
+    drives: &[Option<Arc<Drive>>],
 ) -> Result<Recovered, PoolError> {
     let mut loaded = Loader::new(io, label, drives).load().await?;
     let search = Search {
@@ -118,14 +118,14 @@ struct Loaded {
 struct Loader<'a> {
     io: &'a Io,
     label: &'a Superblock,
-    drives: &'a [Drive],
+    drives: &'a [Option<Arc<Drive>>],
     loaded: Loaded,
     items: u64,
     has_ended: bool,
 }
 
 impl<'a> Loader<'a> {
-    fn new(io: &'a Io, label: &'a Superblock, drives: &'a [Drive]) -> Self {
+    fn new(io: &'a Io, label: &'a Superblock, drives: &'a [Option<Arc<Drive>>]) -> Self {
         let segments = Segments::new(label.drives.clone(), label.segment_bytes);
         Self {
             io,
@@ -190,6 +190,7 @@ impl<'a> Loader<'a> {
         let segment = self.loaded.state.segments.of(place);
         let segment = segment.ok_or_else(|| wrong("its place"))?;
         let drive = self.drives.get(usize::from(place.drive()));
+        let drive = drive.and_then(Option::as_ref);
         let drive = drive.ok_or_else(|| wrong("its drive"))?;
         let begin = self.loaded.state.segments.place(segment).offset();
         let left = begin + self.loaded.state.segments.bytes() - place.offset();
@@ -247,7 +248,7 @@ impl<'a> Loader<'a> {
             }
             Item::Alias { from, to } => drop(catalog.aliases.insert(from, to)),
             Item::Segment { number, generation } => {
-                if number >= state.segments.count() {
+                if !state.segments.exists(number) {
                     return Err(wrong("a segment"));
                 }
                 let segment = state.segments.get_mut(number);
@@ -255,7 +256,7 @@ impl<'a> Loader<'a> {
                 segment.generation = generation;
             }
             Item::HandOut { number, generation } => {
-                if number >= state.segments.count() {
+                if !state.segments.exists(number) {
                     return Err(wrong("a segment that was handed out"));
                 }
                 hand_out.push((number, generation));
@@ -300,7 +301,7 @@ struct Found {
 struct Search<'a> {
     io: &'a Io,
     label: &'a Superblock,
-    drives: &'a [Drive],
+    drives: &'a [Option<Arc<Drive>>],
     segments: &'a Segments,
 }
 
@@ -332,7 +333,8 @@ impl Search<'_> {
     }
 
     fn drive(&self, place: Place) -> &Drive {
-        &self.drives[usize::from(place.drive())]
+        let drive = self.drives[usize::from(place.drive())].as_ref();
+        drive.expect("segments lie on drives that are there")
     }
 
     async fn begun(&self, segment: u32, generation: u64) -> Result<Begun, PoolError> {
@@ -448,7 +450,7 @@ enum Begun {
 struct Replay<'a> {
     io: &'a Io,
     label: &'a Superblock,
-    drives: &'a [Drive],
+    drives: &'a [Option<Arc<Drive>>],
     found: Found,
 }
 
@@ -517,7 +519,8 @@ impl Replay<'_> {
         }
         let length = parts.iter().map(|part| part.offset + part.length).max();
         let length = usize::try_from(length.unwrap_or(0)).expect("32 bits fit");
-        let drive = &self.drives[usize::from(payload.drive())];
+        let drive = self.drives[usize::from(payload.drive())].as_ref();
+        let drive = drive.expect("records lie on drives that are there");
         let data = if length == 0 {
             Vec::new()
         } else {

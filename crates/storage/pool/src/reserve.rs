@@ -31,13 +31,13 @@ pub fn map_reserve(state: &State) -> usize {
 
 /// Segments that should be spare, so that cleaning keeps ahead of what is written.
 pub fn spare_wanted(state: &State) -> usize {
-    let count = usize::try_from(state.segments.count()).expect("32 bits fit");
+    let count = usize::try_from(state.segments.usable()).expect("32 bits fit");
     map_reserve(state) + (count / 16).max(8)
 }
 
 /// Room for data: what cleaning needs to work, and the next checkpoint, is left out.
 pub fn capacity(state: &State) -> u64 {
-    let count = usize::try_from(state.segments.count()).expect("32 bits fit");
+    let count = usize::try_from(state.segments.usable()).expect("32 bits fit");
     let reserve = spare_wanted(state).min(count);
     long(count - reserve) * state.segments.bytes() / 100 * 94
 }

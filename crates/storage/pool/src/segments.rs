@@ -21,6 +21,8 @@ pub enum Use {
     Sealed,
     /// It holds a part of a checkpoint.
     Map,
+    /// Its drive was removed, or is about to be: nothing is written there.
+    Gone,
 }
 
 /// What is known of a segment.
@@ -42,8 +44,10 @@ pub struct Segments {
     list: Vec<Segment>,
     /// Those that may be written, in the order of their use.
     pub ready: VecDeque<u32>,
-    /// Readers that look at a segment without the lock.
-    pins: Arc<[AtomicU32]>,
+    /// Readers that look at a segment without the lock, by drives.
+    pins: Vec<Arc<[AtomicU32]>>,
+    /// The drive that is to be removed.
+    leaving: Option<u8>,
     /// Bytes that live in all of them.
     pub live: u64,
 }
@@ -68,23 +72,124 @@ fn index(segment: u32) -> usize {
 impl Segments {
     #[must_use]
     pub fn new(drives: Vec<DriveEntry>, segment_bytes: u32) -> Self {
-        let count = drives
-            .last()
-            .map_or(0, |drive| drive.first_segment + drive.segments);
-        let free = Segment {
+        let mut segments = Self {
+            drives: Vec::new(),
+            bytes: u64::from(segment_bytes),
+            list: Vec::new(),
+            ready: VecDeque::new(),
+            pins: Vec::new(),
+            leaving: None,
+            live: 0,
+        };
+        drives
+            .into_iter()
+            .for_each(|drive| segments.add_drive(drive));
+        segments
+    }
+
+    /// A drive comes behind the others.
+    pub fn add_drive(&mut self, drive: DriveEntry) {
+        let segment = Segment {
             generation: 0,
             live: 0,
             staged: 0,
-            used: Use::Free,
+            used: match drive.is_removed() {
+                true => Use::Gone,
+                false => Use::Free,
+            },
         };
-        Self {
-            drives,
-            bytes: u64::from(segment_bytes),
-            list: vec![free; index(count)],
-            ready: VecDeque::new(),
-            pins: (0..count).map(|_| AtomicU32::new(0)).collect(),
-            live: 0,
+        let end = index(drive.first_segment + drive.segments);
+        self.list.resize(end, segment);
+        let pins = (0..drive.segments).map(|_| AtomicU32::new(0));
+        self.pins.push(pins.collect());
+        self.drives.push(drive);
+    }
+
+    /// These are the drives now: one is gone, on which nothing was left.
+    pub fn set_drives(&mut self, drives: Vec<DriveEntry>) {
+        self.leaving = None;
+        self.pins.truncate(drives.len());
+        let end = drives
+            .last()
+            .map_or(0, |drive| index(drive.first_segment + drive.segments));
+        self.list.truncate(end);
+        self.ready.retain(|segment| index(*segment) < end);
+        self.drives = drives;
+    }
+
+    /// A drive is to be removed: nothing is written there from now on.
+    pub fn begin_leaving(&mut self, drive: u8) {
+        self.leaving = Some(drive);
+        for segment in self.of_drive(drive) {
+            let found = self.get_mut(segment);
+            if matches!(found.used, Use::Free | Use::Ready) {
+                found.used = Use::Gone;
+            }
         }
+        let list = &self.list;
+        self.ready
+            .retain(|segment| list[index(*segment)].used == Use::Ready);
+    }
+
+    /// The drive stays.
+    pub fn stop_leaving(&mut self) {
+        if let Some(drive) = self.leaving.take() {
+            for segment in self.of_drive(drive) {
+                let found = self.get_mut(segment);
+                if found.used == Use::Gone {
+                    found.used = Use::Free;
+                }
+            }
+        }
+    }
+
+    /// Numbers of the segments of a drive.
+    pub fn of_drive(&self, drive: u8) -> std::ops::Range<u32> {
+        self.drives.get(usize::from(drive)).map_or(0..0, |drive| {
+            drive.first_segment..drive.first_segment + drive.segments
+        })
+    }
+
+    /// Bytes that live on a drive.
+    #[must_use]
+    pub fn live_on(&self, drive: u8) -> u64 {
+        let segments = self.of_drive(drive);
+        segments.map(|segment| self.get(segment).live).sum()
+    }
+
+    /// Whether a segment's drive is to be removed.
+    #[must_use]
+    pub fn is_leaving(&self, segment: u32) -> bool {
+        self.leaving
+            .is_some_and(|drive| self.of_drive(drive).contains(&segment))
+    }
+
+    /// Nothing needs what lies in a segment.
+    pub fn release(&mut self, segment: u32) {
+        let is_leaving = self.is_leaving(segment);
+        self.get_mut(segment).used = match is_leaving {
+            true => Use::Gone,
+            false => Use::Free,
+        };
+    }
+
+    /// One that was to be begun, and was not, can be begun later.
+    pub fn give_back(&mut self, segment: u32) {
+        if self.is_leaving(segment) {
+            self.get_mut(segment).used = Use::Gone;
+        } else {
+            self.get_mut(segment).used = Use::Ready;
+            self.ready.push_back(segment);
+        }
+    }
+
+    /// How many can be used: those of drives that were not removed, and are not about to be.
+    #[must_use]
+    pub fn usable(&self) -> u32 {
+        let staying = (0_u8..)
+            .zip(&self.drives)
+            .filter(|(number, drive)| Some(*number) != self.leaving && !drive.is_removed());
+        staying.map(|(_, drive)| drive.segments).sum()
     }
 
     /// Bytes of each of them.
@@ -128,6 +233,9 @@ impl Segments {
     #[must_use]
     pub fn of(&self, place: Place) -> Option<u32> {
         let drive = self.drives.get(usize::from(place.drive()))?;
+        if drive.is_removed() {
+            return None;
+        }
         let number = place.offset().checked_sub(RESERVED_BYTES)? / self.bytes;
         let number = u32::try_from(number).ok()?;
         (number < drive.segments).then(|| drive.first_segment + number)
@@ -166,12 +274,35 @@ impl Segments {
 
     /// Keeps a segment as it is while somebody reads there.
     pub fn pin(&self, place: Place) -> Option<Pin> {
-        let segment = index(self.of(place)?);
-        self.pins[segment].fetch_add(1, Ordering::Acquire);
+        let (pins, segment) = self.pins_of(self.of(place)?)?;
+        pins[segment].fetch_add(1, Ordering::Acquire);
         Some(Pin {
-            pins: self.pins.clone(),
+            pins: pins.clone(),
             segment,
         })
+    }
+
+    /// The counters of a segment's drive, and its place among them.
+    fn pins_of(&self, segment: u32) -> Option<(&Arc<[AtomicU32]>, usize)> {
+        let drive = self
+            .drives
+            .iter()
+            .rposition(|drive| drive.first_segment <= segment)?;
+        let number = segment - self.drives[drive].first_segment;
+        Some((&self.pins[drive], index(number)))
+    }
+
+    fn is_pinned(&self, segment: u32) -> bool {
+        self.pins_of(segment)
+            .is_some_and(|(pins, number)| pins[number].load(Ordering::Acquire) > 0)
+    }
+
+    /// Whether a number is that of a segment of a drive that was not removed.
+    #[must_use]
+    pub fn exists(&self, segment: u32) -> bool {
+        self.list
+            .get(index(segment))
+            .is_some_and(|found| found.used != Use::Gone)
     }
 
     /// Segments that are nobody's, now.
@@ -188,22 +319,27 @@ impl Segments {
                 found.used == Use::Sealed
                     && found.live == 0
                     && found.staged == 0
-                    && self.pins[index(*number)].load(Ordering::Acquire) == 0
+                    && !self.is_pinned(*number)
             })
             .map(|(number, _)| number)
+    }
+
+    /// Those of the [dead](Self::dead) that can be written again.
+    pub fn reusable(&self) -> impl Iterator<Item = u32> {
+        self.dead().filter(|segment| !self.is_leaving(*segment))
     }
 
     /// Segments that can be written, now or with the next checkpoint.
     #[must_use]
     pub fn spare(&self) -> usize {
-        self.free().count() + self.dead().count() + self.ready.len()
+        self.free().count() + self.reusable().count() + self.ready.len()
     }
 
     /// Whether a checkpoint or cleaning would bring segments that can be written. `kept`: free ones that a checkpoint
     /// does not hand out.
     #[must_use]
     pub fn can_gain(&self, kept: usize) -> bool {
-        self.free().count() > kept || self.dead().next().is_some() || self.victim(&[]).is_some()
+        self.free().count() > kept || self.reusable().next().is_some() || self.victim(&[]).is_some()
     }
 
     /// The sealed segment with the least live bytes, if cleaning it gains anything. `except`: those that are
@@ -231,7 +367,7 @@ mod tests {
     #[test]
     fn places_and_segments_belong_together() {
         let drive = |first_segment, segments| DriveEntry {
-            id: Uuid::nil(),
+            id: Uuid::from_u128(1),
             first_segment,
             segments,
         };
@@ -250,7 +386,7 @@ mod tests {
     #[test]
     fn a_segment_that_is_read_is_not_used_anew() {
         let drive = DriveEntry {
-            id: Uuid::nil(),
+            id: Uuid::from_u128(1),
             first_segment: 0,
             segments: 1,
         };

@@ -61,7 +61,8 @@ impl Pool {
         let uncertain = Uncertain(self);
         let waiting = std::mem::take(&mut self.syncs().waiting);
         let applied = self.lock().state.applied;
-        let syncs = self.drives.iter().map(|drive| drive.sync(io));
+        let present = self.members.present();
+        let syncs = present.each().map(|(_, drive)| drive.sync(io));
         let results = futures_util::future::join_all(syncs).await;
         let result = match results.into_iter().find_map(Result::err) {
             Some(error) => {

@@ -36,6 +36,8 @@ pub enum Planted {
     NoChecksum,
     /// Zeros of a layer do not hide what older layers hold.
     ForgetsZeros,
+    /// A drive that is added has its superblocks together with the others.
+    ListsBeforeTheDrive,
 }
 
 thread_local! {

@@ -138,7 +138,7 @@ impl PoolVolume {
     fn failed(&self, failure: Failure) -> VolumeError {
         match failure {
             Failure::NoSpace => VolumeError::NoSpace,
-            Failure::Poisoned | Failure::Ended => VolumeError::Poisoned,
+            Failure::Poisoned | Failure::Ended | Failure::Destroyed => VolumeError::Poisoned,
             Failure::OutOfMemory => VolumeError::OutOfMemory,
             Failure::ReadOnly => VolumeError::ReadOnly,
         }

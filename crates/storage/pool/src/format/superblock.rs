@@ -17,8 +17,11 @@ pub const DRIVES_MAX: usize = 32;
 /// Most bytes of a pool's name.
 pub const NAME_MAX: usize = 64;
 
+/// The incompatible feature that drives may be removed: they have no UUID in the list.
+pub const REMOVED_DRIVES: u64 = 1;
+
 /// Features that a version has to know to open the pool at all.
-pub const INCOMPATIBLE_KNOWN: u64 = 0;
+pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES;
 /// Features that a version has to know to write to the pool.
 pub const READ_ONLY_COMPATIBLE_KNOWN: u64 = 0;
 
@@ -52,6 +55,14 @@ pub struct DriveEntry {
     /// Number of its first segment in the pool.
     pub first_segment: u32,
     pub segments: u32,
+}
+
+impl DriveEntry {
+    /// Whether the drive was removed: its numbers, and those of its segments, are not used again.
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        self.id.is_nil()
+    }
 }
 
 impl Superblock {
@@ -120,10 +131,16 @@ impl Superblock {
             if entry.first_segment != next || entry.segments == 0 {
                 return Err(FormatError::Field("the segments of a drive"));
             }
+            if entry.is_removed() && incompatible & REMOVED_DRIVES == 0 {
+                return Err(FormatError::Field("the UUID of a drive"));
+            }
             next = next
                 .checked_add(entry.segments)
                 .ok_or(FormatError::Field("the segments of a drive"))?;
             drives.push(entry);
+        }
+        if drives[usize::from(drive)].is_removed() {
+            return Err(FormatError::Field("its own drive, which was removed"));
         }
         let segment_bytes = take.u32()?;
         let unit = take.u32()?;

@@ -1,0 +1,274 @@
+//! Adding drives to an open pool, taking one out, and ending a pool.
+//!
+//! A drive is added by a checkpoint whose superblocks list it; its own are written first. One that is removed is emptied
+//! before: what lives there is moved as cleaning does, and nothing is written there meanwhile. The superblocks of the
+//! others then list it no more.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::Io;
+
+use crate::drive::Drive;
+use crate::error::PoolError;
+use crate::format::superblock::{DRIVES_MAX, LENGTH, copies};
+use crate::log::Failure;
+use crate::open::{NewPool, create_drive, entry_of, open_drive};
+use crate::place::Place;
+use crate::pool::{Pool, whole_path};
+use crate::segments::Use;
+use crate::work::Step;
+
+/// A drive to be added.
+#[derive(Clone, Debug)]
+pub struct NewDrive {
+    pub path: PathBuf,
+    /// A file that is missing is made, with so many bytes.
+    pub size: Option<u64>,
+    /// What the drive holds is overwritten.
+    pub force: bool,
+}
+
+impl Pool {
+    /// Adds a drive, while the pool is in use. Blocks.
+    ///
+    /// # Errors
+    /// The drive cannot be used, or holds data.
+    pub fn add_drive(self: &Arc<Self>, new: &NewDrive) -> Result<(), PoolError> {
+        if let Some(failed) = self.lock().failed {
+            return Err(self.error(failed));
+        }
+        if self.lies_on(std::slice::from_ref(&new.path)) {
+            return Err(PoolError::DriveThere {
+                pool: self.name().to_owned(),
+                path: new.path.clone(),
+            });
+        }
+        let present = self.members.present();
+        let (_, first) = present.each().next().expect("a pool has a drive");
+        let how = NewPool {
+            name: self.name().to_owned(),
+            drives: Vec::new(),
+            size: new.size,
+            is_direct: first.is_direct,
+            force: new.force,
+        };
+        let drive = create_drive(&how, &new.path)?;
+        self.run(|pool, io| async move { pool.admit(&io, drive).await })
+    }
+
+    /// Makes a drive that is open one of the pool's.
+    pub(crate) async fn admit(self: &Arc<Self>, io: &Io, drive: Drive) -> Result<(), PoolError> {
+        let _held = self.maintenance.lock().await;
+        self.refuse_work()?;
+        let before = self.members.present();
+        if before.entries.len() >= DRIVES_MAX {
+            return Err(PoolError::DriveCount);
+        }
+        let bytes = u64::from(self.label.segment_bytes);
+        let entry = entry_of(&drive, &before, bytes);
+        if entry.segments == 0 {
+            return Err(PoolError::TooSmall { path: drive.path });
+        }
+        // Superblocks of another pool are gone before any of this one is there; a drive that does not take that is not
+        // added.
+        wipe(io, &drive).await?;
+        let after = before.with(entry, drive);
+        let number = u8::try_from(before.entries.len()).expect("at most 32");
+        self.members.set(after.clone());
+        self.lock().state.segments.add_drive(entry);
+        let made = self.checkpoint_on(io, &after, Some(number)).await;
+        // A superblock that may name the drive keeps it.
+        if made.is_err() && self.lock().failed.is_none() {
+            let mut inner = self.lock();
+            inner.state.segments.set_drives(before.entries.clone());
+            drop(inner);
+            self.members.set(before);
+        }
+        made
+    }
+
+    /// The number of a drive.
+    pub(crate) fn drive_number(&self, path: &Path) -> Result<u8, PoolError> {
+        let wanted = whole_path(path);
+        let present = self.members.present();
+        let mut drives = present.each();
+        let found = drives.find(|(_, drive)| whole_path(&drive.path) == wanted);
+        let (number, drive) = found.ok_or_else(|| PoolError::NoDrive {
+            pool: self.name().to_owned(),
+            path: path.to_owned(),
+        })?;
+        if present.count() == 1 {
+            return Err(PoolError::LastDrive {
+                pool: self.name().to_owned(),
+                path: drive.path.clone(),
+            });
+        }
+        Ok(number)
+    }
+
+    /// Has nothing be written to a drive from now on, if the others have room for all data. Returns the bytes that live
+    /// there.
+    pub(crate) fn begin_leaving(&self, number: u8, path: &Path) -> Result<u64, PoolError> {
+        let mut inner = self.lock();
+        if let Some(failed) = inner.failed {
+            return Err(self.error(failed));
+        }
+        inner.state.segments.begin_leaving(number);
+        inner.leave(number);
+        let room = crate::reserve::capacity(&inner.state);
+        let used = inner.state.segments.live;
+        if used > room {
+            inner.state.segments.stop_leaving();
+            return Err(PoolError::NoRoomWithout {
+                pool: self.name().to_owned(),
+                path: path.to_owned(),
+                room,
+                used,
+            });
+        }
+        inner.capacity = room;
+        Ok(inner.state.segments.live_on(number))
+    }
+
+    /// The drive stays after all.
+    pub(crate) fn stop_leaving(&self) {
+        let mut inner = self.lock();
+        inner.state.segments.stop_leaving();
+        inner.capacity = crate::reserve::capacity(&inner.state);
+    }
+
+    /// Moves a segment off a drive that leaves, or has what was moved forgotten there; at the end, removes it.
+    pub(crate) async fn leave_step(
+        self: &Arc<Self>,
+        io: &Io,
+        number: u8,
+    ) -> Result<Step, PoolError> {
+        let (victim, is_vacant) = {
+            let mut inner = self.lock();
+            if let Some(failed) = inner.failed {
+                return Err(self.error(failed));
+            }
+            inner.leave(number);
+            let segments = &inner.state.segments;
+            let mut own = segments.of_drive(number).map(|it| (it, *segments.get(it)));
+            let victim = own.clone().find(|(_, found)| {
+                found.used == Use::Sealed && found.staged == 0 && found.live > 0
+            });
+            (victim, own.all(|(_, found)| found.used == Use::Gone))
+        };
+        if is_vacant {
+            self.remove_vacant(io, number).await?;
+            return Ok(Step::Done);
+        }
+        let Some((segment, found)) = victim else {
+            // The checkpoint lies there still, or needs what was dead there.
+            crate::clean::checkpoint_now(self, io).await?;
+            return Ok(Step::Wait);
+        };
+        let lacks_room = || found.live + (1 << 20) > self.lock().room_for_moves();
+        if lacks_room() {
+            self.make_room(io).await;
+            if lacks_room() {
+                return Ok(Step::Wait);
+            }
+        }
+        let moved = self.clean_segment(io, segment).await;
+        match moved {
+            Ok(0) if self.lock().state.segments.get(segment).live > 0 => {
+                let place = self.lock().state.segments.place(segment);
+                let path = self.drive(place).map(|drive| drive.path.clone());
+                Err(PoolError::CannotMove {
+                    pool: self.name().to_owned(),
+                    segment,
+                    path: path.unwrap_or_default(),
+                })
+            }
+            Ok(moved) => Ok(Step::Did(moved)),
+            Err(Failure::NoSpace) => Ok(Step::Wait),
+            Err(failure) => Err(self.error(failure)),
+        }
+    }
+
+    async fn remove_vacant(self: &Arc<Self>, io: &Io, number: u8) -> Result<(), PoolError> {
+        let _held = self.maintenance.lock().await;
+        let before = self.members.present();
+        let after = before.without(number);
+        self.checkpoint_on(io, &after, None).await?;
+        self.lock().state.segments.set_drives(after.entries.clone());
+        self.members.set(after);
+        let drive = before.drives[usize::from(number)].as_ref();
+        if let Some(drive) = drive
+            && let Err(error) = wipe(io, drive).await
+        {
+            tracing::warn!(pool = self.name(), %error, "a drive was removed, and keeps its old \
+                superblocks; they are not taken for new ones");
+        }
+        Ok(())
+    }
+
+    /// Ends the pool: its drives hold none from then on. `force`: also if it has volumes or snapshots. Blocks.
+    ///
+    /// # Errors
+    /// A volume is in use, or a drive could not be written.
+    pub fn destroy(self: &Arc<Self>, force: bool) -> Result<(), PoolError> {
+        self.refuse_work()?;
+        {
+            let mut inner = self.lock();
+            if !inner.open.is_empty() || !inner.claimed.is_empty() {
+                return Err(PoolError::PoolInUse {
+                    pool: self.name().to_owned(),
+                });
+            }
+            let catalog = &inner.state.catalog;
+            let (volumes, snapshots) = (catalog.volumes.len(), catalog.snapshots.len());
+            if volumes + snapshots > 0 && !force {
+                return Err(PoolError::NotVacant {
+                    pool: self.name().to_owned(),
+                    volumes,
+                    snapshots,
+                });
+            }
+            inner.fail(Failure::Destroyed);
+        }
+        self.run(|pool, io| async move {
+            let _held = pool.maintenance.lock().await;
+            for (_, drive) in pool.members.present().each() {
+                wipe(&io, drive).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Takes the pool off drives that do not open as one. Blocks.
+///
+/// # Errors
+/// A drive holds no pool, somebody has it open, or it could not be written.
+pub fn wipe_drives(paths: &[PathBuf]) -> Result<(), PoolError> {
+    for path in paths {
+        crate::open::read_label(path)?;
+        let drive = open_drive(path, false, false)?;
+        crate::run::block_on(move |io| async move { wipe(&io, &drive).await })?;
+    }
+    Ok(())
+}
+
+/// Overwrites all superblocks of a drive.
+async fn wipe(io: &Io, drive: &Drive) -> Result<(), PoolError> {
+    for place in copies(drive.bytes).concat() {
+        let buffer = Buffer::try_allocate(LENGTH).ok_or(PoolError::OutOfMemory)?;
+        let (result, _) = drive.write(io, place, buffer, 0..LENGTH, false).await;
+        result.map_err(|error| drive.error("write", error))?;
+    }
+    let synced = drive.sync(io).await;
+    synced.map_err(|error| drive.error("fdatasync", error))
+}
+
+/// Where the drive of a place is, for messages.
+pub(crate) fn path_of(pool: &Pool, place: Place) -> PathBuf {
+    pool.drive(place)
+        .map(|drive| drive.path.clone())
+        .unwrap_or_default()
+}

@@ -1,0 +1,129 @@
+//! The drives that a pool lies on now. They change while it is open.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use uuid::Uuid;
+
+use crate::drive::Drive;
+use crate::format::superblock::{DriveEntry, REMOVED_DRIVES, Superblock};
+use crate::place::Place;
+
+/// What all superblocks of a pool say, and never changes.
+#[derive(Clone, Debug)]
+pub struct Label {
+    pub pool: Uuid,
+    pub name: String,
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+    /// Bytes that records are aligned to: 512 or 4096.
+    pub unit: u32,
+    pub incompatible: u64,
+    pub read_only_compatible: u64,
+}
+
+impl Label {
+    pub fn of(superblock: &Superblock) -> Self {
+        Self {
+            pool: superblock.pool,
+            name: superblock.name.clone(),
+            segment_bytes: superblock.segment_bytes,
+            unit: superblock.unit,
+            incompatible: superblock.incompatible,
+            read_only_compatible: superblock.read_only_compatible,
+        }
+    }
+
+    /// A superblock of a drive; it names no checkpoint yet.
+    pub fn superblock(&self, present: &Present, drive: u8) -> Superblock {
+        let has_removed = present.entries.iter().any(DriveEntry::is_removed);
+        let removed = if has_removed { REMOVED_DRIVES } else { 0 };
+        Superblock {
+            incompatible: self.incompatible & !REMOVED_DRIVES | removed,
+            read_only_compatible: self.read_only_compatible,
+            pool: self.pool,
+            name: self.name.clone(),
+            drive,
+            drives: present.entries.clone(),
+            segment_bytes: self.segment_bytes,
+            unit: self.unit,
+            number: 0,
+            checkpoint: Place::default(),
+            checkpoint_number: 0,
+        }
+    }
+}
+
+/// Drives by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Present {
+    pub entries: Vec<DriveEntry>,
+    /// `None`: it was removed.
+    pub drives: Vec<Option<Arc<Drive>>>,
+}
+
+impl Present {
+    /// The drives that are there, with their numbers.
+    pub fn each(&self) -> impl Iterator<Item = (u8, &Arc<Drive>)> {
+        let numbered = (0_u8..).zip(&self.drives);
+        numbered.filter_map(|(number, drive)| Some((number, drive.as_ref()?)))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.drives.iter().flatten().count()
+    }
+
+    /// The drives as they are with another one behind them.
+    pub fn with(&self, entry: DriveEntry, drive: Drive) -> Self {
+        let mut with = self.clone();
+        with.entries.push(entry);
+        with.drives.push(Some(Arc::new(drive)));
+        with
+    }
+
+    /// The drives as they are without one.
+    pub fn without(&self, number: u8) -> Self {
+        let mut without = self.clone();
+        let place = usize::from(number);
+        without.entries[place].id = Uuid::nil();
+        without.drives[place] = None;
+        // Numbers behind the last drive can be used again.
+        while without.drives.last().is_some_and(Option::is_none) {
+            without.drives.pop();
+            without.entries.pop();
+        }
+        without
+    }
+}
+
+/// The present drives of a pool, for all who use it.
+#[derive(Debug, Default)]
+pub struct Members(RwLock<Present>);
+
+impl Members {
+    pub fn new(present: Present) -> Self {
+        Self(RwLock::new(present))
+    }
+
+    pub fn present(&self) -> Present {
+        let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        present.clone()
+    }
+
+    pub fn set(&self, present: Present) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = present;
+    }
+
+    /// The drive that a place lies on.
+    pub fn drive(&self, place: Place) -> Option<Arc<Drive>> {
+        let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        present.drives.get(usize::from(place.drive()))?.clone()
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let drives = present.drives.iter().flatten();
+        drives.map(|drive| drive.path.clone()).collect()
+    }
+}

@@ -1,0 +1,217 @@
+//! Reads all data of a pool that is in use, and compares it with its checksums.
+
+use std::sync::Arc;
+
+use longshore_volume::Io;
+
+use crate::check::{Report, check_superblocks};
+use crate::format::record::LayerId;
+use crate::format::{PAGE_BYTES, crc, long, short};
+use crate::map::LEAF_PAGES;
+use crate::place::{Content, Stored};
+use crate::pool::{Pool, snapshot_name};
+use crate::segments::Pin;
+use crate::work::Step;
+
+/// Bytes that are read at once.
+const SPAN_MAX: u64 = 512 << 10;
+
+/// Bytes between chunks that are read along with them.
+const GAP_MAX: u64 = 16 << 10;
+
+/// A scrub under way.
+#[derive(Debug, Default)]
+pub struct Scrub {
+    /// Those that are left; the last is looked at.
+    layers: Vec<LayerId>,
+    /// The leaf of its map where to go on.
+    from: usize,
+    has_checked_superblocks: bool,
+    pub report: Report,
+}
+
+/// A chunk that lives.
+#[derive(Debug)]
+struct Chunk {
+    /// A page of it, and its entry there.
+    page: u64,
+    stored: Stored,
+    /// Keeps the data where it is.
+    _pin: Option<Pin>,
+}
+
+impl Scrub {
+    pub fn new(pool: &Pool) -> Self {
+        let inner = pool.lock();
+        Self {
+            layers: inner.state.catalog.layers.keys().copied().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Looks at a leaf of a map.
+    pub async fn step(mut self, pool: &Arc<Pool>, io: &Io) -> (Self, Step) {
+        if !self.has_checked_superblocks {
+            self.has_checked_superblocks = true;
+            let _held = pool.maintenance.lock().await;
+            check_superblocks(pool, io, &mut self.report).await;
+            return (self, Step::Did(0));
+        }
+        let Some(layer) = self.layers.last().copied() else {
+            return (self, Step::Done);
+        };
+        let Some((number, mut chunks)) = self.chunks(pool, layer) else {
+            self.layers.pop();
+            self.from = 0;
+            return (self, Step::Did(0));
+        };
+        self.from = number + 1;
+        let mut done = 0;
+        chunks.sort_by_key(|chunk| chunk.stored.place);
+        let mut rest = &chunks[..];
+        while !rest.is_empty() {
+            let (run, more) = rest.split_at(run_length(pool, rest));
+            rest = more;
+            self.look_at(pool, io, layer, run).await;
+            done += run
+                .iter()
+                .map(|it| u64::from(it.stored.length))
+                .sum::<u64>();
+        }
+        self.report.data_bytes += done;
+        (self, Step::Did(done))
+    }
+
+    /// The chunks of the next leaf. `None`: the layer has no more.
+    fn chunks(&mut self, pool: &Pool, layer: LayerId) -> Option<(usize, Vec<Chunk>)> {
+        let inner = pool.lock();
+        let found = inner.state.catalog.layers.get(&layer)?;
+        let (number, leaf) = found.map.leaf_from(self.from)?;
+        let first = long(number) * long(LEAF_PAGES);
+        let mut chunks: Vec<Chunk> = Vec::new();
+        let mut lost = Vec::new();
+        for (page, entry) in (first..).zip(leaf.entries()) {
+            match entry.content() {
+                Content::Data(stored) => {
+                    self.report.pages += 1;
+                    let is_known = chunks
+                        .last()
+                        .is_some_and(|last| last.stored.place == stored.place);
+                    if !is_known {
+                        chunks.push(Chunk {
+                            page,
+                            stored,
+                            _pin: inner.state.segments.pin(stored.place),
+                        });
+                    }
+                }
+                Content::Lost => lost.push(page),
+                Content::Absent | Content::Zero => {}
+            }
+        }
+        drop(inner);
+        for page in lost {
+            self.report.note(
+                whose(pool, layer),
+                format!("offset {}: was lost before", page * PAGE_BYTES),
+            );
+        }
+        Some((number, chunks))
+    }
+
+    /// Reads chunks that lie near each other.
+    async fn look_at(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, run: &[Chunk]) {
+        let [first, .., last] = run else {
+            if let [only] = run {
+                self.look_again(pool, io, layer, only).await;
+            }
+            return;
+        };
+        let begin = first.stored.place;
+        let end = last.stored.place.offset() + u64::from(last.stored.length);
+        let length = short(end - begin.offset());
+        let read = pool.read_bytes(io, begin, length).await;
+        for chunk in run {
+            let at = short(chunk.stored.place.offset() - begin.offset());
+            let length = usize::from(chunk.stored.length);
+            let is_intact = read.as_ref().is_ok_and(|(data, skip)| {
+                crc(&data[skip + at..skip + at + length]) == chunk.stored.crc
+            });
+            if !is_intact {
+                self.look_again(pool, io, layer, chunk).await;
+            }
+        }
+    }
+
+    /// Reads a chunk alone, and tells of it if it is damaged and still in use.
+    async fn look_again(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, chunk: &Chunk) {
+        let length = usize::from(chunk.stored.length);
+        let what = match pool.read_bytes(io, chunk.stored.place, length).await {
+            Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => return,
+            Ok(_) => "the checksum does not match".to_owned(),
+            Err(error) => std::io::Error::from(error).to_string(),
+        };
+        let is_current = pool
+            .lock()
+            .state
+            .lies_at(layer, chunk.page, chunk.stored.place);
+        if is_current {
+            let drive = crate::drives::path_of(pool, chunk.stored.place);
+            self.report.note(
+                whose(pool, layer),
+                format!(
+                    "offset {}: {what}, on {} at {}",
+                    chunk.page * PAGE_BYTES,
+                    drive.display(),
+                    chunk.stored.place.offset()
+                ),
+            );
+        }
+    }
+}
+
+/// Chunks that are read at once: of one segment, and near each other.
+fn run_length(pool: &Pool, chunks: &[Chunk]) -> usize {
+    let inner = pool.lock();
+    let segments = &inner.state.segments;
+    let Some(first) = chunks.first() else {
+        return 0;
+    };
+    let begin = first.stored.place;
+    let mut end = begin.offset();
+    let fits = |chunk: &&Chunk| {
+        let place = chunk.stored.place;
+        let next = place.offset() + u64::from(chunk.stored.length);
+        let is_near = segments.of(place) == segments.of(begin)
+            && place.offset() <= end + GAP_MAX
+            && next - begin.offset() <= SPAN_MAX;
+        end = next;
+        is_near
+    };
+    chunks.iter().take_while(fits).count().max(1)
+}
+
+/// Who reads a layer: the volume or snapshot whose own it is, or those that inherit it.
+fn whose(pool: &Pool, layer: LayerId) -> String {
+    let inner = pool.lock();
+    let catalog = &inner.state.catalog;
+    let layer = catalog.current(layer);
+    let volumes = catalog
+        .volumes
+        .values()
+        .map(|volume| (volume.name.clone(), volume.head));
+    let snapshots = catalog
+        .snapshots
+        .iter()
+        .map(|((of, name), snapshot)| (snapshot_name(of, name), snapshot.shape.head));
+    let mut names: Vec<String> = volumes
+        .chain(snapshots)
+        .filter(|(_, head)| catalog.chain(*head).contains(&layer))
+        .map(|(name, _)| name)
+        .collect();
+    names.sort();
+    match names.is_empty() {
+        true => format!("layer {}", layer.0),
+        false => names.join(", "),
+    }
+}

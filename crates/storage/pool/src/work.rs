@@ -1,0 +1,320 @@
+//! Work on a pool that takes its time, on a thread of its own: one piece of it at a time.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::check::{Finding, Report};
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::scrub::Scrub;
+
+/// How long work waits for what is under way elsewhere, and how often one after the other.
+const WAIT: Duration = Duration::from_millis(20);
+const WAITS_MAX: u32 = 3000;
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkKind {
+    /// All data is read, and compared with its checksums.
+    Scrub,
+    /// A drive is emptied, and taken out.
+    Remove(PathBuf),
+}
+
+impl WorkKind {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Scrub => "a scrub",
+            Self::Remove(_) => "the removal of a drive",
+        }
+    }
+}
+
+impl fmt::Display for WorkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scrub => f.write_str("scrub"),
+            Self::Remove(path) => write!(f, "remove {}", path.display()),
+        }
+    }
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkState {
+    Running,
+    Done,
+    /// Somebody stopped it.
+    Stopped,
+    /// Why it could not be done.
+    Failed(String),
+}
+
+/// Work, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub kind: WorkKind,
+    pub state: WorkState,
+    pub began: SystemTime,
+    pub ended: Option<SystemTime>,
+    /// Bytes that were read or moved, and those that were to be when it began.
+    pub done: u64,
+    pub sum: u64,
+    /// What a scrub found.
+    pub findings: Vec<Finding>,
+    /// Findings beyond those that are listed.
+    pub more: u64,
+}
+
+impl Work {
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.state == WorkState::Running
+    }
+}
+
+/// The work of a pool: what is done, or was last.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    work: Option<Work>,
+    is_to_stop: bool,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// So many bytes were read or moved.
+    Did(u64),
+    /// Others have to end something first.
+    Wait,
+    Done,
+}
+
+impl Pool {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is being done, or was last.
+    #[must_use]
+    pub fn work(&self) -> Option<Work> {
+        self.desk().work.clone()
+    }
+
+    /// Has work end soon. Returns whether there was any.
+    pub fn stop_work(&self) -> bool {
+        let mut desk = self.desk();
+        let is_running = desk.work.as_ref().is_some_and(Work::is_running);
+        desk.is_to_stop = is_running;
+        is_running
+    }
+
+    pub(crate) fn refuse_work(&self) -> Result<(), PoolError> {
+        match &self.desk().work {
+            Some(work) if work.is_running() => Err(PoolError::Working {
+                pool: self.name().to_owned(),
+                kind: work.kind.name(),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn begin_work(&self, kind: WorkKind) -> Result<(), PoolError> {
+        let mut desk = self.desk();
+        if let Some(work) = desk.work.as_ref().filter(|work| work.is_running()) {
+            return Err(PoolError::Working {
+                pool: self.name().to_owned(),
+                kind: work.kind.name(),
+            });
+        }
+        desk.is_to_stop = false;
+        desk.work = Some(Work {
+            kind,
+            state: WorkState::Running,
+            began: SystemTime::now(),
+            ended: None,
+            done: 0,
+            sum: 0,
+            findings: Vec::new(),
+            more: 0,
+        });
+        Ok(())
+    }
+
+    fn end_work(&self, state: WorkState, report: Report) {
+        match &state {
+            WorkState::Failed(error) => {
+                tracing::error!(pool = self.name(), %error, "work on the pool failed");
+            }
+            state => {
+                let findings = report.findings.len();
+                tracing::info!(
+                    pool = self.name(),
+                    ?state,
+                    findings,
+                    "work on the pool ended"
+                );
+            }
+        }
+        for finding in &report.findings {
+            tracing::warn!(pool = self.name(), %finding, "a scrub found damage");
+        }
+        if let Some(work) = &mut self.desk().work {
+            work.state = state;
+            work.ended = Some(SystemTime::now());
+            work.findings = report.findings;
+            work.more = report.more;
+        }
+    }
+
+    /// Begins to read all data, and to compare it with its checksums, at so many bytes a second at most.
+    ///
+    /// # Errors
+    /// Other work is under way.
+    pub fn begin_scrub(self: &Arc<Self>, rate: Option<u64>) -> Result<(), PoolError> {
+        self.begin_work(WorkKind::Scrub)?;
+        let sum = self.lock().state.segments.live;
+        self.start(rate, sum, |pool, pace| {
+            let mut scrub = Scrub::new(pool);
+            let ended = drive_steps(pool, pace, || {
+                let (next, step) = {
+                    let scrub = std::mem::take(&mut scrub);
+                    pool.run(|pool, io| async move { scrub.step(&pool, &io).await })
+                };
+                scrub = next;
+                if let Some(work) = &mut pool.desk().work {
+                    work.findings.clone_from(&scrub.report.findings);
+                    work.more = scrub.report.more;
+                }
+                Ok(step)
+            });
+            pool.end_work(ended, scrub.report);
+        })
+    }
+
+    /// Begins to take a drive out of the pool, at so many bytes moved a second at most.
+    ///
+    /// # Errors
+    /// It is none of the pool's, the others have no room for its data, or other work is under way.
+    pub fn begin_removal(
+        self: &Arc<Self>,
+        path: &Path,
+        rate: Option<u64>,
+    ) -> Result<(), PoolError> {
+        let number = self.drive_number(path)?;
+        self.begin_work(WorkKind::Remove(path.to_owned()))?;
+        let sum = match self.begin_leaving(number, path) {
+            Ok(sum) => sum,
+            Err(error) => {
+                self.desk().work = None;
+                return Err(error);
+            }
+        };
+        let started = self.start(rate, sum, move |pool, pace| {
+            let ended = drive_steps(pool, pace, || {
+                pool.run(move |pool, io| async move { pool.leave_step(&io, number).await })
+            });
+            if ended != WorkState::Done {
+                pool.stop_leaving();
+            }
+            pool.end_work(ended, Report::default());
+        });
+        if started.is_err() {
+            self.stop_leaving();
+        }
+        started
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        rate: Option<u64>,
+        sum: u64,
+        work: impl FnOnce(&Arc<Self>, Pace) + Send + 'static,
+    ) -> Result<(), PoolError> {
+        if let Some(desk) = &mut self.desk().work {
+            desk.sum = sum;
+        }
+        let pool = self.clone();
+        let thread = thread::Builder::new().name("pool-work".into());
+        let started = thread.spawn(move || work(&pool, Pace::new(rate)));
+        if let Err(source) = started {
+            self.desk().work = None;
+            return Err(PoolError::Thread { source });
+        }
+        Ok(())
+    }
+}
+
+/// Takes one step after the other.
+fn drive_steps(
+    pool: &Pool,
+    mut pace: Pace,
+    mut step: impl FnMut() -> Result<Step, PoolError>,
+) -> WorkState {
+    let mut waits = 0;
+    loop {
+        if pool.desk().is_to_stop {
+            return WorkState::Stopped;
+        }
+        match step() {
+            Ok(Step::Did(bytes)) => {
+                waits = 0;
+                if let Some(work) = &mut pool.desk().work {
+                    work.done += bytes;
+                    work.sum = work.sum.max(work.done);
+                }
+                pace.hold(bytes, || pool.desk().is_to_stop);
+            }
+            Ok(Step::Wait) if waits < WAITS_MAX => {
+                waits += 1;
+                thread::sleep(WAIT);
+            }
+            Ok(Step::Wait) => {
+                return WorkState::Failed(
+                    "there was no room to move data for a minute; free some, and begin again"
+                        .into(),
+                );
+            }
+            Ok(Step::Done) => return WorkState::Done,
+            Err(error) => return WorkState::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Keeps work to a rate.
+#[derive(Debug)]
+struct Pace {
+    rate: Option<u64>,
+    /// When the next step may begin.
+    next: Instant,
+}
+
+impl Pace {
+    fn new(rate: Option<u64>) -> Self {
+        Self {
+            rate: rate.filter(|rate| *rate > 0),
+            next: Instant::now(),
+        }
+    }
+
+    /// Waits as long as so many bytes take, unless it is to stop.
+    fn hold(&mut self, bytes: u64, is_to_stop: impl Fn() -> bool) {
+        let Some(rate) = self.rate else {
+            return;
+        };
+        let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+        let takes = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+        // A step that was slow by itself is not made up for.
+        let now = Instant::now();
+        self.next = (self.next + takes).max(now);
+        while let left = self.next.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && !is_to_stop()
+        {
+            thread::sleep(left.min(WAIT));
+        }
+    }
+}
