@@ -1,7 +1,6 @@
 //! Checks a pool without writing to it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,57 +13,8 @@ use crate::format::superblock::{LENGTH, Superblock, copies};
 use crate::map::LEAF_PAGES;
 use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
+use crate::report::Report;
 use crate::segments::Use;
-
-/// Findings that are told one by one; of further ones, only how many.
-const FINDINGS_MAX: usize = 1000;
-
-/// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Where: a volume, a drive, a structure.
-    pub subject: String,
-    pub text: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.subject, self.text)
-    }
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub findings: Vec<Finding>,
-    /// Findings beyond those that are listed.
-    pub more: u64,
-    pub volumes: usize,
-    pub snapshots: usize,
-    /// Pages that have data.
-    pub pages: u64,
-    /// Bytes of data that were read and compared with their checksums.
-    pub data_bytes: u64,
-}
-
-impl Report {
-    pub(crate) fn note(&mut self, subject: impl Into<String>, text: impl Into<String>) {
-        if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(Finding {
-                subject: subject.into(),
-                text: text.into(),
-            });
-        } else {
-            self.more += 1;
-        }
-    }
-
-    /// Whether nothing is wrong.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.findings.is_empty()
-    }
-}
 
 /// A chunk, and who refers to it.
 struct Chunk {

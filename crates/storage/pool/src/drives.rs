@@ -10,6 +10,7 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::desk::Step;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::superblock::{DRIVES_MAX, LENGTH, copies};
@@ -18,7 +19,6 @@ use crate::open::{NewPool, create_drive, entry_of, open_drive};
 use crate::place::Place;
 use crate::pool::{Pool, whole_path};
 use crate::segments::Use;
-use crate::work::Step;
 
 /// A drive to be added.
 #[derive(Clone, Debug)]

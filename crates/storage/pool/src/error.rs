@@ -25,7 +25,7 @@ pub enum PoolError {
         pool: String,
         expected: usize,
         found: usize,
-        /// UUIDs of drives.
+        /// UUIDs of the drives that were not named.
         missing: String,
     },
     /// A drive carries the pool's name, and the others do not list it.

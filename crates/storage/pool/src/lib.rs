@@ -20,6 +20,7 @@ mod checkpoint;
 mod clean;
 mod closing;
 mod contents;
+mod desk;
 mod drive;
 mod drives;
 mod error;
@@ -36,6 +37,7 @@ mod pool;
 mod power_tests;
 mod read;
 mod recovery;
+mod report;
 mod reserve;
 mod run;
 mod scrub;
@@ -54,13 +56,13 @@ mod work_tests;
 mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
-pub use check::{Finding, Report};
 pub use contents::{Listed, ListedSnapshot, Usage};
+pub use desk::{Work, WorkKind, WorkState};
 pub use drives::{NewDrive, wipe_drives};
 pub use error::PoolError;
 pub use open::{NewPool, read_label};
 pub use pool::{NewVolume, Pool};
-pub use work::{Work, WorkKind, WorkState};
+pub use report::{Finding, Report};
 
 /// Largest volume: 256 TiB.
 pub const SIZE_MAX: u64 = 1 << 48;

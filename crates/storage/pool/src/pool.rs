@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_volume::Io;
 use uuid::Uuid;
 
+use crate::desk::Desk;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::op::{Op, SnapshotMember, VolumeRecord};
@@ -16,7 +17,6 @@ use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all
 use crate::members::{Label, Members};
 use crate::place::{Codec, Place};
 use crate::waiting::Syncs;
-use crate::work::Desk;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{Ended, Extent, Io, Operation, Request, Volume, VolumeSpec};
 
+use crate::desk::Step;
 use crate::open::{create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant};
-use crate::work::Step;
 use crate::{NewVolume, POOL, Pool, PoolError};
 
 const BLOCK: usize = 512;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use longshore_volume::Io;
 
-use crate::check::{Report, check_superblocks};
+use crate::check::check_superblocks;
+use crate::desk::Step;
 use crate::format::record::LayerId;
 use crate::format::{PAGE_BYTES, crc, long, short};
 use crate::map::LEAF_PAGES;
 use crate::place::{Content, Stored};
 use crate::pool::{Pool, snapshot_name};
+use crate::report::Report;
 use crate::segments::Pin;
-use crate::work::Step;
 
 /// Bytes that are read at once.
 const SPAN_MAX: u64 = 512 << 10;

@@ -131,7 +131,7 @@ impl Segments {
             .retain(|segment| list[index(*segment)].used == Use::Ready);
     }
 
-    /// The drive stays.
+    /// The drive stays after all.
     pub fn stop_leaving(&mut self) {
         if let Some(drive) = self.leaving.take() {
             for segment in self.of_drive(drive) {
