@@ -62,8 +62,11 @@ impl Scene {
     }
 
     fn write_file(&self, volumes: &str) {
-        let text =
-            format!("[[pool]]\nname = \"tank\"\ndrives = [\"a.img\", \"b.img\"]\n\n{volumes}");
+        self.write_file_with(&["a.img", "b.img"], volumes);
+    }
+
+    fn write_file_with(&self, drives: &[&str], volumes: &str) {
+        let text = format!("[[pool]]\nname = \"tank\"\ndrives = {drives:?}\n\n{volumes}");
         std::fs::write(self.scratch.join("longshore.toml"), text).unwrap();
     }
 
@@ -287,6 +290,202 @@ fn a_volume_grows_while_hosts_are_connected_and_does_not_shrink() {
     ends_well(server);
     let shown = scene.show(&scene.drives());
     assert_eq!(shown["volumes"][0]["size-bytes"], 32 << 20);
+}
+
+/// Writes of 1 MiB, each of another pattern.
+#[track_caller]
+fn fill(initiator: &mut Initiator, megabytes: u8) {
+    for number in 0..megabytes {
+        let data = pattern(number).repeat(256);
+        write(initiator, u64::from(number) * 2048, &data, false);
+    }
+}
+
+#[track_caller]
+fn verify(initiator: &mut Initiator, megabytes: u8) {
+    for number in 0..megabytes {
+        let lba = u64::from(number) * 2048 + 1024;
+        assert_eq!(read(initiator, 0, lba), pattern(number), "{number}");
+    }
+}
+
+/// Takes the unit attention of a new size.
+#[track_caller]
+fn take_notice(initiator: &mut Initiator) {
+    let told = initiator.command(0, &cdb::read_16(0, 8), Data::In(4096));
+    assert!(!told.unwrap().is_good());
+}
+
+#[test]
+fn drives_come_and_go_while_a_volume_is_served() {
+    let scene = Scene::new();
+    // What cannot be compressed stays as it is, so that the drives have something to move.
+    let volume = DISK0.replace("lz4", "none");
+    scene.write_file(&volume);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    fill(&mut initiator, 16);
+    let path = |name: &str| scene.path(name);
+    scene
+        .verb(&["add", "tank", &path("c.img"), "--size", "128M"])
+        .expect(0);
+    let shown = scene.show("tank");
+    assert_eq!(shown["drives"].as_array().unwrap().len(), 3, "{shown}");
+    assert_refused(
+        scene.verb(&["add", "tank", &path("c.img")]),
+        "is a drive of pool tank already",
+    );
+    let removed = scene.verb(&["remove", "tank", &path("a.img"), "--output", "json"]);
+    let shown = removed.expect(0).json();
+    assert_eq!(shown["work"]["state"], "done", "{shown}");
+    assert_eq!(shown["work"]["kind"], "remove-drive");
+    let drives = [path("b.img"), path("c.img")];
+    assert_eq!(shown["drives"], serde_json::json!(drives));
+    verify(&mut initiator, 16);
+    assert_refused(
+        scene.verb(&["remove", "tank", &path("a.img")]),
+        "is none of its drives",
+    );
+
+    // The file is told, and the volume stays as it is.
+    scene.write_file_with(&["b.img", "c.img"], &volume.replace("16M", "20M"));
+    reload(&server, "SIGHUP: change volume disk0: size");
+    take_notice(&mut initiator);
+    verify(&mut initiator, 16);
+    ends_well(server);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    verify(&mut initiator, 16);
+    ends_well(server);
+    assert_refused(
+        scene.verb(&["show", &format!("{}+{}", path("b.img"), path("a.img"))]),
+        "holds no pool",
+    );
+}
+
+#[test]
+fn a_list_of_drives_in_a_volume_may_follow_the_pool() {
+    let scene = Scene::new();
+    let volume = |drives: &[&str]| {
+        let drives: Vec<String> = drives.iter().map(|name| scene.path(name)).collect();
+        let drives = drives.join("+");
+        format!(
+            "[[volume]]\nname = \"disk0\"\nbackend = \"pool\"\npool = \"{drives}\"\nsize = \"16M\"\n"
+        )
+    };
+    let write = |volume: String| {
+        std::fs::write(scene.scratch.join("longshore.toml"), volume).unwrap();
+    };
+    write(volume(&["a.img", "b.img"]));
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    fill(&mut initiator, 4);
+    scene
+        .verb(&["add", "tank", &scene.path("c.img"), "--size", "64M"])
+        .expect(0);
+    write(volume(&["a.img", "b.img", "c.img"]).replace("16M", "24M"));
+    reload(&server, "SIGHUP: change volume disk0: pool, size");
+    take_notice(&mut initiator);
+    verify(&mut initiator, 4);
+    // Another pool is another volume.
+    write(volume(&["d.img"]));
+    reload(&server, "cannot change while it is served");
+    verify(&mut initiator, 4);
+    ends_well(server);
+}
+
+#[test]
+fn a_scrub_of_a_served_pool_finds_damage_and_can_be_stopped() {
+    let scene = Scene::new();
+    scene.write_file(DISK0);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    // Nothing of it can be found in another.
+    let noise: Vec<u8> = (0..1_u32 << 18)
+        .flat_map(|word| (word.wrapping_mul(0x9e37_79b9) ^ word >> 7).to_le_bytes())
+        .collect();
+    write(&mut initiator, 0, &noise, true);
+    let scrubbed = scene.verb(&["scrub", "tank", "--output", "json"]);
+    let shown = scrubbed.expect(0).json();
+    assert_eq!(shown["work"]["state"], "done", "{shown}");
+    assert_eq!(shown["work"]["findings"], serde_json::json!([]));
+    let slow = scene.verb(&["scrub", "tank", "--rate", "1K", "--detach"]);
+    slow.expect(0);
+    assert_refused(scene.verb(&["scrub", "tank"]), "a scrub is under way");
+    assert_refused(
+        scene.verb(&["remove", "tank", &scene.path("a.img")]),
+        "a scrub is under way",
+    );
+    scene.verb(&["stop", "tank"]).expect(0);
+    for _ in 0..12_000 {
+        if scene.show("tank")["work"]["state"] == "stopped" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(scene.show("tank")["work"]["state"], "stopped");
+    assert_refused(scene.verb(&["stop", "tank"]), "is under way");
+
+    let wanted = &noise[8 * 4096..9 * 4096];
+    let mut found = 0;
+    for name in ["a.img", "b.img"] {
+        let path = scene.scratch.join(name);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let places = (0..bytes.len() - wanted.len()).step_by(16);
+        for place in places.filter(|at| bytes[*at..*at + wanted.len()] == *wanted) {
+            file.write_all_at(&[!wanted[0]], place.try_into().unwrap())
+                .unwrap();
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1);
+    let damaged = scene.verb(&["scrub", "tank"]).expect(3).stdout;
+    assert!(damaged.contains("disk0: offset 32768"), "{damaged}");
+    assert!(damaged.contains("scrub: done, 1 findings"), "{damaged}");
+    let (status, log) = server.stop_and_read(END_LIMIT).unwrap();
+    assert!(status.success(), "{log}");
+    assert!(log.contains("a scrub found damage"), "{log}");
+    // Without a server it is done here.
+    scene.verb(&["scrub", &scene.drives()]).expect(3);
+    assert_refused(
+        scene.verb(&["scrub", &scene.drives(), "--detach"]),
+        "leave out --detach",
+    );
+}
+
+#[test]
+fn a_pool_is_destroyed_only_when_nobody_needs_it() {
+    let scene = Scene::new();
+    scene.write_file(DISK0);
+    let server = scene.serve();
+    assert_refused(
+        scene.verb(&["destroy", "tank", "--force"]),
+        "stop exporting it first",
+    );
+    ends_well(server);
+    let drives = &scene.drives();
+    assert_refused(scene.verb(&["destroy", drives]), "1 volumes");
+    let half = scene.path("a.img");
+    assert_refused(scene.verb(&["destroy", &half]), "add --force");
+    scene.verb(&["destroy", drives, "--force"]).expect(0);
+    assert_refused(scene.verb(&["show", drives]), "holds no pool");
+
+    let made = ["create", "tank", &half];
+    scene.verb(&made).expect(0);
+    // A server that does not use it ends it as well.
+    scene.write_file_with(&["a.img"], "");
+    let server = scene.serve();
+    let destroyed = scene.verb(&["destroy", "tank", "--output", "json"]);
+    assert_eq!(destroyed.expect(0).json()["state"], "destroyed");
+    ends_well(server);
+    assert_refused(scene.verb(&["show", &half]), "holds no pool");
+    // One of two drives that are left of a pool.
+    let both = ["create", "tank", &half, &scene.path("b.img")];
+    scene.verb(&both).expect(0);
+    std::fs::remove_file(scene.path("b.img")).unwrap();
+    scene.verb(&["destroy", &half, "--force"]).expect(0);
+    assert_refused(scene.verb(&["show", &half]), "holds no pool");
 }
 
 #[test]

@@ -24,6 +24,9 @@ pub struct Pool {
     /// Snapshots whose volumes were deleted.
     #[serde(default)]
     pub orphans: Vec<PoolSnapshot>,
+    /// What is being done to the whole pool, or was last since it was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<PoolWork>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +38,8 @@ pub enum PoolState {
     Failed,
     /// No volume of it is served.
     Closed,
+    /// Its drives hold it no more.
+    Destroyed,
 }
 
 impl PoolState {
@@ -45,6 +50,7 @@ impl PoolState {
             Self::Open => "open",
             Self::Failed => "failed",
             Self::Closed => "closed",
+            Self::Destroyed => "destroyed",
         }
     }
 }
@@ -105,6 +111,117 @@ pub struct PoolSnapshot {
     pub owned_bytes: u64,
     /// Whether it is served.
     pub in_use: bool,
+}
+
+/// A scrub of a pool, or the removal of a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolWork {
+    pub kind: PoolWorkKind,
+    /// The drive that is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
+    pub state: PoolWorkState,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Bytes that were read or moved.
+    pub done_bytes: u64,
+    /// Bytes that are to be read or moved.
+    pub sum_bytes: u64,
+    /// Milliseconds since 1970.
+    pub began_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Damage that a scrub found.
+    #[serde(default)]
+    pub findings: Vec<PoolFinding>,
+    /// Findings beyond those that are listed.
+    #[serde(default)]
+    pub more_findings: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolWorkKind {
+    /// All data is read, and compared with its checksums.
+    Scrub,
+    /// The data of a drive is moved to the others; then the drive is taken out.
+    RemoveDrive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolWorkState {
+    Running,
+    Done,
+    /// It was told to end before.
+    Stopped,
+    Failed,
+}
+
+impl PoolWorkState {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Something that is wrong in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolFinding {
+    /// Volumes, snapshots or the drive that it is about.
+    pub subject: String,
+    pub text: String,
+}
+
+/// A drive to be added to a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NewPoolDrive {
+    /// Its absolute path.
+    pub path: String,
+    /// A file that does not exist is made, with so many bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// What the drive holds is overwritten.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A drive to be taken out of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolDriveRemoval {
+    /// Its absolute path.
+    pub path: String,
+    /// Bytes that are moved in a second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bytes: Option<u64>,
+}
+
+/// How all data of a pool is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolScrub {
+    /// Bytes that are read in a second at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bytes: Option<u64>,
+}
+
+/// The end of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolEnd {
+    /// Its volumes and snapshots are lost.
+    pub force: bool,
 }
 
 /// A volume to be made.
@@ -192,6 +309,14 @@ pub enum PoolChange {
         of: SnapshotId,
         name: String,
     },
+    AddDrive(NewPoolDrive),
+    /// Begins to.
+    RemoveDrive(PoolDriveRemoval),
+    /// Begins one.
+    Scrub(PoolScrub),
+    /// Has a scrub or a removal end.
+    Stop,
+    Destroy(PoolEnd),
 }
 
 impl fmt::Display for PoolChange {
@@ -210,6 +335,11 @@ impl fmt::Display for PoolChange {
                 write!(f, "roll volume {} back to {snapshot}", snapshot.volume)
             }
             Self::Clone { of, name } => write!(f, "clone {of} as volume {name}"),
+            Self::AddDrive(new) => write!(f, "add drive {}", new.path),
+            Self::RemoveDrive(of) => write!(f, "remove drive {}", of.path),
+            Self::Scrub(_) => f.write_str("scrub"),
+            Self::Stop => f.write_str("stop the scrub or removal"),
+            Self::Destroy(_) => f.write_str("destroy it"),
         }
     }
 }

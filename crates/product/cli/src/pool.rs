@@ -2,21 +2,22 @@
 
 mod place;
 mod text;
+mod work;
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
-    NewPoolClone, NewPoolSnapshot, NewPoolVolume, Pool as Shown, PoolChange, PoolResize, PoolState,
-    SnapshotId,
+    NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool as Shown, PoolChange,
+    PoolDriveRemoval, PoolEnd, PoolResize, PoolScrub, PoolState, SnapshotId,
 };
 use longshore_daemon::config::pool::Compression;
 use longshore_daemon::config::size::Size;
 use longshore_daemon::pools;
-use longshore_pool::{NewPool, Pool, Report};
+use longshore_pool::{NewPool, Pool, Report, wipe_drives};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -78,6 +79,56 @@ enum PoolVerb {
         /// Read all data, and compare it with its checksums
         #[arg(long)]
         data: bool,
+    },
+    /// Read all data of a pool, also of one that is served, and compare it with its checksums
+    Scrub {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// Bytes to read in a second at most, such as 100M
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        rate: Option<Size>,
+        /// Begin, and do not wait for the end; only in a running server
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Add a drive to a pool, also to one that is served
+    Add {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// File or device to add
+        drive: PathBuf,
+        /// Make a file that does not exist, with this size
+        #[arg(long, value_parser = size)]
+        size: Option<Size>,
+        /// Overwrite what the drive holds
+        #[arg(long)]
+        force: bool,
+    },
+    /// Move the data of a drive to the others, and take it out of the pool
+    Remove {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// File or device to take out
+        drive: PathBuf,
+        /// Bytes to move in a second at most, such as 100M
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        rate: Option<Size>,
+        /// Begin, and do not wait for the end; only in a running server
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Stop a scrub, or the removal of a drive, in a running server
+    Stop {
+        /// Name of the pool
+        pool: String,
+    },
+    /// End a pool that is not in use: its drives hold it no more
+    Destroy {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// Lose volumes and snapshots; also end a pool that does not open
+        #[arg(long)]
+        force: bool,
     },
     /// Create, resize and delete volumes of a pool
     #[command(subcommand)]
@@ -195,6 +246,38 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
         PoolVerb::List { drives } => list(arguments, drives),
         PoolVerb::Show { pool } => show(arguments, pool),
         PoolVerb::Check { pool, data } => check(arguments, pool, *data),
+        PoolVerb::Scrub { pool, rate, detach } => {
+            let rate_bytes = rate.map(|rate| rate.0);
+            let wanted = PoolChange::Scrub(PoolScrub { rate_bytes });
+            work::run(arguments, pool, &wanted, *detach)
+        }
+        PoolVerb::Add {
+            pool,
+            drive,
+            size,
+            force,
+        } => {
+            let new = NewPoolDrive {
+                path: whole(drive),
+                size_bytes: size.map(|size| size.0),
+                force: *force,
+            };
+            change(arguments, pool, &PoolChange::AddDrive(new))
+        }
+        PoolVerb::Remove {
+            pool,
+            drive,
+            rate,
+            detach,
+        } => {
+            let wanted = PoolChange::RemoveDrive(PoolDriveRemoval {
+                path: whole(drive),
+                rate_bytes: rate.map(|rate| rate.0),
+            });
+            work::run(arguments, pool, &wanted, *detach)
+        }
+        PoolVerb::Stop { pool } => change(arguments, pool, &PoolChange::Stop),
+        PoolVerb::Destroy { pool, force } => destroy(arguments, pool, *force),
         PoolVerb::Volume(verb) => {
             let (pool, wanted) = verb.change();
             change(arguments, pool, &wanted)
@@ -315,6 +398,30 @@ fn show(arguments: &PoolArguments, pool: &str) -> Result<ExitCode, PoolVerbError
     Ok(print(arguments, &shown))
 }
 
+/// A server was started elsewhere, and finds the drive by its whole path.
+fn whole(drive: &Path) -> String {
+    let path = std::path::absolute(drive).unwrap_or_else(|_| drive.to_owned());
+    path.to_string_lossy().into_owned()
+}
+
+fn destroy(arguments: &PoolArguments, pool: &str, force: bool) -> Result<ExitCode, PoolVerbError> {
+    let destroyed = change(arguments, pool, &PoolChange::Destroy(PoolEnd { force }));
+    match destroyed {
+        // What does not open has no volumes to be counted.
+        Err(PoolVerbError::Pool(error)) if error.is_damage() => {
+            let drives = drives_of(pool, arguments.config.as_deref())?;
+            match drives.filter(|_| force) {
+                Some(drives) => {
+                    wipe_drives(&drives)?;
+                    Ok(ExitCode::SUCCESS)
+                }
+                None => Err(PoolVerbError::DoesNotOpen(error)),
+            }
+        }
+        result => result,
+    }
+}
+
 fn change(
     arguments: &PoolArguments,
     pool: &str,
@@ -323,7 +430,10 @@ fn change(
     let shown = match place::find(pool, arguments.config.as_deref(), false)? {
         Place::Here(pool) => {
             let changed = pools::carry_out(&pool, change);
-            let closed_well = pool.close();
+            let closed_well = match pool.is_destroyed() {
+                true => Ok(()),
+                false => pool.close(),
+            };
             changed?;
             closed_well?;
             closed(pools::describe(&pool))
@@ -345,6 +455,7 @@ fn ask(client: &Client, pool: &str, change: &PoolChange) -> Result<Shown, Client
     let snapshot = |snapshot: &SnapshotId, action: &str| {
         path(&["pools", pool, "snapshots", &format!("{snapshot}{action}")])
     };
+    let action = |action: &str| path(&["pools", &format!("{pool}:{action}")]);
     let (method, path, body) = match change {
         PoolChange::CreateVolume(new) => ("POST", path(&["pools", pool, "volumes"]), value(new)),
         PoolChange::Resize { volume, to } => {
@@ -357,6 +468,11 @@ fn ask(client: &Client, pool: &str, change: &PoolChange) -> Result<Shown, Client
         PoolChange::Snapshot(new) => ("POST", path(&["pools", pool, "snapshots"]), value(new)),
         PoolChange::DeleteSnapshot(of) => ("DELETE", snapshot(of, ""), None),
         PoolChange::RollBack(to) => ("POST", snapshot(to, ":rollback"), None),
+        PoolChange::AddDrive(new) => ("POST", path(&["pools", pool, "drives"]), value(new)),
+        PoolChange::RemoveDrive(of) => ("POST", action("remove-drive"), value(of)),
+        PoolChange::Scrub(how) => ("POST", action("scrub"), value(how)),
+        PoolChange::Stop => ("POST", action("stop"), None),
+        PoolChange::Destroy(end) => ("POST", action("destroy"), value(end)),
         PoolChange::Clone { of, name } => {
             let name = name.clone();
             (

@@ -36,6 +36,12 @@ pub fn pool(drives: &[PathBuf], is_direct: bool) -> Result<HeldPool, PoolError> 
     POOLS.pool(drives, is_direct).map(HeldPool)
 }
 
+/// Whether both lists have drives of one pool that is open.
+pub fn are_of_one_pool(one: &[PathBuf], other: &[PathBuf]) -> bool {
+    let mut pools = open_pools().into_iter();
+    pools.any(|pool| pool.lies_on(one) && pool.lies_on(other))
+}
+
 /// A pool that is held for a while. The last one that lets go of it has it open fast the next time.
 pub struct HeldPool(Arc<Pool>);
 

@@ -30,19 +30,26 @@ pub fn shown() -> String {
     HELD.get().map_or_else(|| "off".to_owned(), Held::to_string)
 }
 
+/// Why a file or device cannot be opened in the sandbox, with advice.
+pub fn refuses_path(path: &Path) -> Option<(String, String)> {
+    let is_refused = !HELD.get()?.permits_file(path);
+    is_refused.then(|| {
+        (
+            format!("the sandbox of this process does not have {}", path.display()),
+            format!(
+                "add the path, or its folder, to sandbox-paths (--sandbox-path), and restart the server ({DOCUMENT})"
+            ),
+        )
+    })
+}
+
 /// Why a volume cannot be opened in the sandbox, with advice.
 pub fn refuses_volume(spec: &VolumeSpec) -> Option<(String, String)> {
     let held = HELD.get()?;
     let drives = spec.options::<PoolOptions>().map(|pool| &pool.drives);
     let mut paths = spec.path.iter().chain(drives.into_iter().flatten());
-    if let Some(path) = paths.find(|path| !held.permits_file(path)) {
-        let path = path.display();
-        return Some((
-            format!("the sandbox of this process does not have {path}"),
-            format!(
-                "add the path, or its folder, to sandbox-paths (--sandbox-path), and restart the server ({DOCUMENT})"
-            ),
-        ));
+    if let Some(refused) = paths.find_map(|path| refuses_path(path)) {
+        return Some(refused);
     }
     let port = remote_ports(spec)
         .into_iter()

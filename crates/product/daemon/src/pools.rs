@@ -2,17 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::plane::no_pool;
 use longshore_api::pool::{
-    NewPoolVolume, Pool as Shown, PoolChange, PoolSnapshot, PoolState, PoolUsage, PoolVolume,
+    NewPoolVolume, Pool as Shown, PoolChange, PoolFinding, PoolSnapshot, PoolState, PoolUsage,
+    PoolVolume, PoolWork, PoolWorkKind, PoolWorkState,
 };
 use longshore_api::problem::{Problem, ProblemCode};
-use longshore_pool::{ListedSnapshot, NewVolume, Pool, PoolError, PoolOptions};
+use longshore_pool::{
+    ListedSnapshot, NewDrive, NewVolume, Pool, PoolError, PoolOptions, Work, WorkKind, WorkState,
+};
 use longshore_volume::VolumeSpec;
 
 use crate::backends::{self, HeldPool};
 use crate::config::pool::{Compression, PoolConfig};
+use crate::held;
 
 /// What an open pool holds.
 #[must_use]
@@ -33,9 +38,12 @@ pub fn describe(pool: &Pool) -> Shown {
     Shown {
         name: pool.name().to_owned(),
         uuid: Some(pool.id().to_string()),
-        state: match pool.is_poisoned() {
-            true => PoolState::Failed,
-            false => PoolState::Open,
+        state: if pool.is_destroyed() {
+            PoolState::Destroyed
+        } else if pool.is_poisoned() {
+            PoolState::Failed
+        } else {
+            PoolState::Open
         },
         drives: texts(pool.drives().iter().map(PathBuf::as_path)),
         usage: Some(PoolUsage {
@@ -51,7 +59,45 @@ pub fn describe(pool: &Pool) -> Shown {
         }),
         volumes: volumes.collect(),
         orphans: snapshots(pool.orphans()),
+        work: pool.work().map(work),
     }
+}
+
+fn work(work: Work) -> PoolWork {
+    let (state, error) = match work.state {
+        WorkState::Running => (PoolWorkState::Running, None),
+        WorkState::Done => (PoolWorkState::Done, None),
+        WorkState::Stopped => (PoolWorkState::Stopped, None),
+        WorkState::Failed(error) => (PoolWorkState::Failed, Some(error)),
+    };
+    let (kind, drive) = match work.kind {
+        WorkKind::Scrub => (PoolWorkKind::Scrub, None),
+        WorkKind::Remove(path) => {
+            let path = path.to_string_lossy().into_owned();
+            (PoolWorkKind::RemoveDrive, Some(path))
+        }
+    };
+    let findings = work.findings.into_iter().map(|finding| PoolFinding {
+        subject: finding.subject,
+        text: finding.text,
+    });
+    PoolWork {
+        kind,
+        drive,
+        state,
+        error,
+        done_bytes: work.done,
+        sum_bytes: work.sum,
+        began_ms: milliseconds(work.began),
+        ended_ms: work.ended.map(milliseconds),
+        findings: findings.collect(),
+        more_findings: work.more,
+    }
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn snapshots(listed: Vec<ListedSnapshot>) -> Vec<PoolSnapshot> {
@@ -80,6 +126,8 @@ pub enum ChangeError {
     Pool(#[from] PoolError),
     #[error(transparent)]
     Compression(#[from] crate::config::pool::PoolSettingError),
+    #[error("{}: is relative; write an absolute path", .0.display())]
+    Relative(PathBuf),
 }
 
 /// Changes what a pool holds. It is on the drives when this ends. Blocks.
@@ -110,8 +158,26 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
         PoolChange::Clone { of, name } => pool.run(move |pool, io| async move {
             pool.clone_snapshot(&io, &of.volume, &of.name, &name).await
         }),
+        PoolChange::AddDrive(new) => pool.add_drive(&NewDrive {
+            path: whole(&new.path)?,
+            size: new.size_bytes,
+            force: new.force,
+        }),
+        PoolChange::RemoveDrive(of) => pool.begin_removal(&whole(&of.path)?, of.rate_bytes),
+        PoolChange::Scrub(how) => pool.begin_scrub(how.rate_bytes),
+        PoolChange::Stop => pool.stop_work(),
+        PoolChange::Destroy(end) => pool.destroy(end.force),
     };
     Ok(done?)
+}
+
+/// A path does not depend on where the server was started.
+fn whole(path: &str) -> Result<PathBuf, ChangeError> {
+    let path = PathBuf::from(path);
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(ChangeError::Relative(path)),
+    }
 }
 
 fn new_volume(new: NewPoolVolume) -> Result<NewVolume, ChangeError> {
@@ -173,6 +239,7 @@ pub(crate) fn all(configured: &[PoolConfig]) -> Vec<Shown> {
             usage: None,
             volumes: Vec::new(),
             orphans: Vec::new(),
+            work: None,
         });
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
@@ -193,6 +260,7 @@ pub(crate) fn change(
 ) -> Result<Shown, Box<Problem>> {
     let found = find(configured, name)?;
     refuse_to_resize_served(&found.pool, change)?;
+    refuse_in_sandbox(&found.pool, change)?;
     carry_out(&found.pool, change).map_err(|error| problem(name, &error))?;
     Ok(found.shown())
 }
@@ -212,6 +280,21 @@ fn refuse_to_resize_served(pool: &Pool, change: &PoolChange) -> Result<(), Box<P
     Err(Box::new(problem.advise(
         "change the size of the volume that serves it: longshore volume resize, or `size` in the file",
     )))
+}
+
+/// The sandbox has been made before the server knew of the drive.
+fn refuse_in_sandbox(pool: &Pool, change: &PoolChange) -> Result<(), Box<Problem>> {
+    let PoolChange::AddDrive(new) = change else {
+        return Ok(());
+    };
+    match held::refuses_path(Path::new(&new.path)) {
+        None => Ok(()),
+        Some((title, advice)) => {
+            let problem = Problem::new(ProblemCode::Invalid, title);
+            let problem = problem.about(format_args!("pool {}", pool.name()));
+            Err(Box::new(problem.advise(advice)))
+        }
+    }
 }
 
 struct Found {
@@ -267,15 +350,23 @@ fn find(configured: &[PoolConfig], name: &str) -> Result<Found, Box<Problem>> {
 )]
 fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
     let code = match error {
-        ChangeError::Compression(_) => ProblemCode::Invalid,
+        ChangeError::Compression(_) | ChangeError::Relative(_) => ProblemCode::Invalid,
         ChangeError::Pool(error) => match error {
             PoolError::NoVolume { .. } | PoolError::NoSnapshot { .. } => ProblemCode::NotFound,
             PoolError::Exists { .. } => ProblemCode::Exists,
-            PoolError::InUse { .. } => ProblemCode::InUse,
-            PoolError::NoSpace { .. } => ProblemCode::NoSpace,
+            PoolError::NoDrive { .. } | PoolError::NoWork { .. } => ProblemCode::NotFound,
+            PoolError::DriveThere { .. } => ProblemCode::Exists,
+            PoolError::InUse { .. }
+            | PoolError::PoolInUse { .. }
+            | PoolError::NotVacant { .. }
+            | PoolError::LastDrive { .. } => ProblemCode::InUse,
+            PoolError::Working { .. } => ProblemCode::Busy,
+            PoolError::NoSpace { .. } | PoolError::NoRoomWithout { .. } => ProblemCode::NoSpace,
             PoolError::Name { .. }
             | PoolError::Size { .. }
             | PoolError::WouldShrink { .. }
+            | PoolError::TooSmall { .. }
+            | PoolError::NotEmpty { .. }
             | PoolError::DriveCount => ProblemCode::Invalid,
             _ => ProblemCode::System,
         },

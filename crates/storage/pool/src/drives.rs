@@ -248,7 +248,10 @@ impl Pool {
 /// A drive holds no pool, somebody has it open, or it could not be written.
 pub fn wipe_drives(paths: &[PathBuf]) -> Result<(), PoolError> {
     for path in paths {
-        crate::open::read_label(path)?;
+        match crate::open::read_label(path) {
+            Ok(_) | Err(PoolError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let drive = open_drive(path, false, false)?;
         crate::run::block_on(move |io| async move { wipe(&io, &drive).await })?;
     }

@@ -5,6 +5,22 @@ use std::path::PathBuf;
 
 use crate::format::FormatError;
 
+impl PoolError {
+    /// Whether what lies on the drives does not make a pool: trying again does not help.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. }
+                | Self::RecordLost { .. }
+                | Self::DrivesMissing { .. }
+                | Self::NotMember { .. }
+                | Self::Stale { .. }
+                | Self::OtherPool { .. }
+        )
+    }
+}
+
 /// Why a pool refused or failed something.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
@@ -71,6 +87,8 @@ pub enum PoolError {
         volumes: usize,
         snapshots: usize,
     },
+    #[error("pool {pool}: no scrub and no removal of a drive is under way")]
+    NoWork { pool: String },
     #[error("no thread can be started: {source}")]
     Thread { source: io::Error },
     #[error("pool {pool}: was destroyed")]

@@ -118,6 +118,12 @@ impl Pool {
         inner.failed.is_none() && inner.since_checkpoint > 0
     }
 
+    /// Whether its drives hold it no more.
+    #[must_use]
+    pub fn is_destroyed(&self) -> bool {
+        self.lock().failed == Some(Failure::Destroyed)
+    }
+
     pub(crate) fn poison(&self, operation: &'static str, error: &std::io::Error) {
         let mut inner = self.lock();
         if inner.failed != Some(Failure::Poisoned) {

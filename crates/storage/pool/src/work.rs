@@ -26,12 +26,19 @@ impl Pool {
         self.desk().work.clone()
     }
 
-    /// Has work end soon. Returns whether there was any.
-    pub fn stop_work(&self) -> bool {
+    /// Has work end soon.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn stop_work(&self) -> Result<(), PoolError> {
         let mut desk = self.desk();
-        let is_running = desk.work.as_ref().is_some_and(Work::is_running);
-        desk.is_to_stop = is_running;
-        is_running
+        if !desk.work.as_ref().is_some_and(Work::is_running) {
+            return Err(PoolError::NoWork {
+                pool: self.name().to_owned(),
+            });
+        }
+        desk.is_to_stop = true;
+        Ok(())
     }
 
     pub(crate) fn refuse_work(&self) -> Result<(), PoolError> {

@@ -183,9 +183,10 @@ fn a_drive_that_is_needed_stays() {
     assert!(matches!(busy, Err(PoolError::Working { .. })), "{busy:?}");
     let busy = scene.add(2, Some(DRIVE));
     assert!(matches!(busy, Err(PoolError::Working { .. })), "{busy:?}");
-    assert!(scene.pool.stop_work());
+    scene.pool.stop_work().expect("told to stop");
     assert_eq!(ended(&scene.pool).state, WorkState::Stopped);
-    assert!(!scene.pool.stop_work());
+    let none = scene.pool.stop_work();
+    assert!(matches!(none, Err(PoolError::NoWork { .. })), "{none:?}");
     assert_eq!(scene.pool.drives().len(), 2);
     let capacity = scene.pool.usage().capacity;
     assert!(capacity > 90 << 20, "{capacity}");

@@ -33,6 +33,12 @@ pub enum PoolVerbError {
          of --config FILE"
     )]
     NoDrives { pool: String },
+    #[error(
+        "pool {pool}: no server has it open, so the work would end with this program; leave out --detach"
+    )]
+    NoServerToDetach { pool: String },
+    #[error("{0}\nTo take the pool off its drives all the same, name all of them and add --force")]
+    DoesNotOpen(PoolError),
     /// Neither a server nor this process can do it.
     #[error("{why}\nAnd no server that has it open answers: {no_server}")]
     Elsewhere {
@@ -166,6 +172,7 @@ pub fn labels(drives: &[PathBuf]) -> Result<Vec<Shown>, PoolVerbError> {
                 usage: None,
                 volumes: Vec::new(),
                 orphans: Vec::new(),
+                work: None,
             }),
         }
     }

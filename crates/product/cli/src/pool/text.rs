@@ -1,6 +1,6 @@
 //! Pools as people read them.
 
-use longshore_api::pool::{Pool, PoolSnapshot, PoolVolume};
+use longshore_api::pool::{Pool, PoolSnapshot, PoolVolume, PoolWork, PoolWorkKind, PoolWorkState};
 
 use crate::output::{Bytes, Table, columns, printable};
 
@@ -43,7 +43,19 @@ pub fn detail(pool: &Pool) -> String {
         table.row("free segments", free);
         table.row("memory of maps", Bytes(usage.map_bytes));
     }
+    if let Some(work) = &pool.work {
+        table.row("work", work_line(work));
+    }
     let mut text = table.to_string();
+    if let Some(work) = &pool.work {
+        for finding in &work.findings {
+            let finding = format!("{}: {}", finding.subject, finding.text);
+            text += &format!("{}\n", printable(&finding));
+        }
+        if work.more_findings > 0 {
+            text += &format!("and {} more\n", work.more_findings);
+        }
+    }
     if !pool.volumes.is_empty() {
         text += "\n";
         text += &columns(
@@ -66,6 +78,29 @@ pub fn detail(pool: &Pool) -> String {
         text += &columns(&["SNAPSHOT", "SIZE", "OWNED", "SERVED"], rows);
     }
     text
+}
+
+/// What is done to the pool, or was last, and what came of it.
+fn work_line(work: &PoolWork) -> String {
+    let what = match (work.kind, &work.drive) {
+        (PoolWorkKind::Scrub, _) => "scrub".to_owned(),
+        (PoolWorkKind::RemoveDrive, drive) => {
+            format!("remove drive {}", printable(drive.as_deref().unwrap_or("")))
+        }
+    };
+    let state = work.state.name();
+    let bytes = format!("{} of {}", Bytes(work.done_bytes), Bytes(work.sum_bytes));
+    match (&work.error, work.kind, work.state) {
+        (Some(error), ..) => format!("{what}: {state} after {bytes}: {}", printable(error)),
+        (None, PoolWorkKind::Scrub, PoolWorkState::Done) => {
+            let findings = work.findings.len();
+            format!(
+                "{what}: {state}, {findings} findings in {}",
+                Bytes(work.done_bytes)
+            )
+        }
+        (None, ..) => format!("{what}: {state}, {bytes}"),
+    }
 }
 
 /// Used space, and what part of all it is.

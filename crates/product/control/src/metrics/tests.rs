@@ -123,6 +123,7 @@ fn pool() -> Pool {
             snapshots: vec![snapshot],
         }],
         orphans: Vec::new(),
+        work: None,
     }
 }
 

@@ -8,7 +8,8 @@ use axum::routing::{delete, get, post};
 use longshore_api::access::Role;
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
-    NewPoolClone, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolResize, SnapshotId,
+    NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolDriveRemoval,
+    PoolEnd, PoolResize, PoolScrub, SnapshotId,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use serde::de::DeserializeOwned;
@@ -20,6 +21,8 @@ use crate::caller::Known;
 use crate::input::{Input, bad_request};
 use crate::route::{Content, Mount, Route, of};
 
+const POOL: &str = "/api/v1/pools/{name}";
+const DRIVES: &str = "/api/v1/pools/{name}/drives";
 const VOLUMES: &str = "/api/v1/pools/{name}/volumes";
 const VOLUME: &str = "/api/v1/pools/{name}/volumes/{volume}";
 const SNAPSHOTS: &str = "/api/v1/pools/{name}/snapshots";
@@ -40,13 +43,70 @@ pub(crate) fn routes() -> Vec<Route> {
         ),
         Route::new(
             "GET",
-            "/api/v1/pools/{name}",
+            POOL,
             "getPool",
             "A pool, by its name or UUID, with its volumes and snapshots",
             App::READ,
             the_pool,
             get(pool),
         ),
+        Route {
+            body: Some(of::<NewPoolDrive>),
+            ..Route::new(
+                "POST",
+                DRIVES,
+                "addPoolDrive",
+                "Add a drive to a pool. Write it into the configuration, too",
+                admin,
+                the_pool,
+                post(add_drive),
+            )
+        },
+        Route {
+            body: Some(of::<PoolDriveRemoval>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}:remove-drive",
+                "removePoolDrive",
+                "Begin to move the data of a drive to the others, and to take it out. `work` tells how far it is",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route {
+            body: Some(of::<PoolScrub>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}:scrub",
+                "scrubPool",
+                "Begin to read all data, and to compare it with its checksums. `work` tells how far it is",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route::new(
+            "POST",
+            "/api/v1/pools/{name}:stop",
+            "stopPoolWork",
+            "Have a scrub or the removal of a drive end",
+            admin,
+            the_pool,
+            None,
+        ),
+        Route {
+            body: Some(of::<PoolEnd>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}:destroy",
+                "destroyPool",
+                "End a pool that is not in use. Its drives hold it no more",
+                admin,
+                the_pool,
+                None,
+            )
+        },
         Route {
             body: Some(of::<NewPoolVolume>),
             ..Route::new(
@@ -128,6 +188,10 @@ pub(crate) fn routes() -> Vec<Route> {
 pub(crate) fn mounts() -> Vec<Mount> {
     vec![
         Mount {
+            path: POOL,
+            handler: post(act_on_pool),
+        },
+        Mount {
             path: VOLUME,
             handler: post(act_on_volume),
         },
@@ -158,6 +222,44 @@ async fn change(app: &Arc<App>, known: Known, name: String, change: PoolChange) 
         })
     });
     Ok(document(changed.await??))
+}
+
+async fn add_drive(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path(name): Path<String>,
+    Input(new): Input<NewPoolDrive>,
+) -> Answer {
+    change(&app, known, name, PoolChange::AddDrive(new)).await
+}
+
+async fn act_on_pool(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path(place): Path<String>,
+    body: axum::body::Bytes,
+) -> Answer {
+    let (name, wanted) = match place.rsplit_once(':') {
+        Some((name, "remove-drive")) => (name, PoolChange::RemoveDrive(parse(&body)?)),
+        Some((name, "scrub")) => (name, PoolChange::Scrub(parse_or_default(&body)?)),
+        Some((name, "stop")) => (name, PoolChange::Stop),
+        Some((name, "destroy")) => (name, PoolChange::Destroy(parse_or_default(&body)?)),
+        _ => return Err(no_action("a pool")),
+    };
+    change(&app, known, name.to_owned(), wanted).await
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body)
+        .map_err(|error| bad_request(format!("the body is not what is expected here: {error}")))
+}
+
+/// Without a body everything is as it is usually.
+fn parse_or_default<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Failure> {
+    match body {
+        [] => Ok(T::default()),
+        body => parse(body),
+    }
 }
 
 async fn create_volume(

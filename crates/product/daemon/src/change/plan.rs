@@ -1,6 +1,7 @@
 //! The difference of two states as steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use longshore_api::change::{Action, KeyChange, Plan, Step};
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use super::exports::Views;
 use super::keys;
 use super::objects::{Described, Objects};
+use crate::backends;
 use crate::config::Config;
 use crate::config::size::Size;
 
@@ -166,8 +168,24 @@ pub(super) fn settings(
 /// Whether a volume has to be closed and opened again for these changes, and by which keys.
 #[must_use]
 pub fn replacing_keys(changes: &[KeyChange]) -> Vec<&str> {
-    let keys = changes.iter().map(|change| &*change.key);
-    keys.filter(|key| !IN_PLACE.contains(key)).collect()
+    let replacing = changes
+        .iter()
+        .filter(|change| !IN_PLACE.contains(&&*change.key) && !names_the_same_pool(change));
+    replacing.map(|change| &*change.key).collect()
+}
+
+/// Whether only the list of drives differs: of a pool that is open, to which drives were added or from which some were
+/// removed.
+fn names_the_same_pool(change: &KeyChange) -> bool {
+    let drives = |value: &Option<Value>| {
+        let text = value.as_ref()?.as_str()?;
+        let drives = text.split('+').map(PathBuf::from);
+        text.contains('/').then(|| drives.collect::<Vec<_>>())
+    };
+    change.key == "pool"
+        && drives(&change.before)
+            .zip(drives(&change.after))
+            .is_some_and(|(before, after)| backends::are_of_one_pool(&before, &after))
 }
 
 /// Refuses what cannot be done while volumes are open, and what hosts would take for what they know.

@@ -1,0 +1,112 @@
+//! Work on a pool that takes its time: begun, and followed to its end.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use longshore_api::envelope::Versioned;
+use longshore_api::pool::{Pool as Shown, PoolChange, PoolWork, PoolWorkState};
+use longshore_daemon::pools;
+
+use super::place::{Place, PoolVerbError, find};
+use super::{FINDINGS, PoolArguments, ask, print};
+use crate::output::Bytes;
+use crate::server::path::path;
+
+/// How often it is looked how far the work is: at first, and later.
+const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
+
+pub fn run(
+    arguments: &PoolArguments,
+    pool: &str,
+    change: &PoolChange,
+    detach: bool,
+) -> Result<ExitCode, PoolVerbError> {
+    let shown = match find(pool, arguments.config.as_deref(), false)? {
+        Place::Here(pool) if detach => {
+            return Err(PoolVerbError::NoServerToDetach {
+                pool: pool.name().to_owned(),
+            });
+        }
+        Place::Here(pool) => {
+            pools::carry_out(&pool, change)?;
+            let followed = follow(|| Ok(pools::describe(&pool)));
+            pool.close()?;
+            super::closed(followed?)
+        }
+        Place::Server(elsewhere) => {
+            let client = arguments.server.client()?;
+            let name = elsewhere.name.clone();
+            let asked = ask(&client, &name, change);
+            let begun = elsewhere.explain(asked)?;
+            if detach {
+                return Ok(print(arguments, &begun));
+            }
+            follow(|| {
+                let answer = client.get(&path(&["pools", &name]))?;
+                Ok(answer.read::<Versioned<Shown>>()?.body)
+            })?
+        }
+    };
+    let printed = print(arguments, &shown);
+    Ok(match &shown.work {
+        Some(work) if work.state != PoolWorkState::Done => ExitCode::FAILURE,
+        Some(work) if !work.findings.is_empty() => ExitCode::from(FINDINGS),
+        Some(_) | None => printed,
+    })
+}
+
+/// Waits for the end of the work, and tells a person how far it is.
+fn follow(mut look: impl FnMut() -> Result<Shown, PoolVerbError>) -> Result<Shown, PoolVerbError> {
+    let mut bar = Bar::new();
+    let mut looks = 0;
+    loop {
+        let shown = look()?;
+        match &shown.work {
+            Some(work) if work.state == PoolWorkState::Running => bar.show(work),
+            work => {
+                bar.end(work.as_ref());
+                return Ok(shown);
+            }
+        }
+        looks += 1;
+        thread::sleep(LOOKS[usize::from(looks > 25)]);
+    }
+}
+
+struct Bar {
+    is_watched: bool,
+    told: Option<u64>,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Self {
+            is_watched: io::stderr().is_terminal(),
+            told: None,
+        }
+    }
+
+    fn show(&mut self, work: &PoolWork) {
+        // What hosts write meanwhile may come on top.
+        let percent = (work.done_bytes * 100 / work.sum_bytes.max(1)).min(99);
+        self.tell(percent, work.sum_bytes);
+    }
+
+    fn end(&mut self, work: Option<&PoolWork>) {
+        if let Some(work) = work.filter(|work| work.state == PoolWorkState::Done) {
+            self.tell(100, work.sum_bytes);
+        }
+        if self.told.is_some() {
+            let _ = writeln!(io::stderr());
+        }
+    }
+
+    fn tell(&mut self, percent: u64, sum: u64) {
+        if self.is_watched && self.told != Some(percent) {
+            self.told = Some(percent);
+            let _ = write!(io::stderr(), "\r{percent:3} % of {}", Bytes(sum));
+        }
+    }
+}
