@@ -78,7 +78,7 @@ impl Pool {
             }
         }
         inner.since_checkpoint = 0;
-        inner.capacity = crate::reserve::capacity(&inner.state);
+        inner.measure();
         drop(inner);
         *self
             .newest
@@ -216,12 +216,14 @@ impl Pool {
         checkpoint: Place,
         before: u64,
     ) -> Result<(), PoolError> {
+        let features = self.lock().features_wanted;
         self.sync_all(io)
             .await
             .map_err(|failure| self.error(failure))?;
         for pair in 0..2 {
             for (number, drive) in (0_u8..).zip(&self.drives) {
                 let superblock = Superblock {
+                    incompatible: self.label.incompatible | features,
                     drive: number,
                     number: before + 1,
                     checkpoint,
@@ -238,6 +240,7 @@ impl Pool {
                 .await
                 .map_err(|failure| self.error(failure))?;
         }
+        self.lock().features = features;
         Ok(())
     }
 

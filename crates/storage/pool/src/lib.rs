@@ -22,6 +22,7 @@ mod closing;
 mod contents;
 mod drive;
 mod error;
+mod features;
 #[cfg(test)]
 mod fixture_tests;
 pub mod format;
@@ -35,8 +36,12 @@ mod power_tests;
 mod read;
 mod recovery;
 mod reserve;
+pub mod room;
 mod run;
 pub mod segments;
+mod settings;
+#[cfg(test)]
+mod settings_tests;
 pub mod state;
 mod sync;
 #[cfg(test)]
@@ -49,10 +54,12 @@ mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
 pub use check::{Finding, Report};
-pub use contents::{Listed, ListedSnapshot, Usage};
+pub use contents::{Listed, ListedSnapshot, Reserve, Usage};
 pub use error::PoolError;
 pub use open::{NewPool, read_label};
 pub use pool::{NewVolume, Pool};
+pub use room::FULL as RESERVE_FULL;
+pub use settings::VolumeSettings;
 
 /// Largest volume: 256 TiB.
 pub const SIZE_MAX: u64 = 1 << 48;

@@ -220,7 +220,7 @@ pub(crate) async fn open_on(
     }
     {
         let mut inner = pool.lock();
-        inner.capacity = crate::reserve::capacity(&inner.state);
+        inner.measure();
     }
     Ok(pool)
 }
@@ -239,6 +239,8 @@ fn assemble(
         recovered.next,
         recovered.next_generation,
     );
+    inner.features = label.incompatible;
+    inner.features_wanted = label.incompatible;
     if is_read_only {
         inner.failed = Some(Failure::ReadOnly);
     }

@@ -9,7 +9,7 @@ use longshore_volume::{Ended, Extent, Io, Operation, Request, Volume, VolumeSpec
 use crate::open::{create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant};
-use crate::{NewVolume, POOL, Pool, PoolError};
+use crate::{NewVolume, POOL, Pool, PoolError, VolumeSettings};
 
 const BLOCK: usize = 512;
 /// Blocks that a history works on; the volume is longer.
@@ -111,7 +111,12 @@ impl Scene {
             is_busy: seed.is_multiple_of(3),
             is_write_through: is_cut && seed.is_multiple_of(5),
         };
-        for (name, codec) in [("plain", Codec::Raw), ("packed", Codec::Lz4)] {
+        let packed = if (seed / 2).is_multiple_of(2) {
+            Codec::Zstd
+        } else {
+            Codec::Lz4
+        };
+        for (name, codec) in [("plain", Codec::Raw), ("packed", packed)] {
             scene.make(name, codec).expect("power");
         }
         scene
@@ -124,6 +129,7 @@ impl Scene {
             block_size: 512,
             codec,
             quota: None,
+            reserve: 0,
             id: None,
         };
         self.change(|pool, io| async move { pool.create_volume(&io, new).await })?
@@ -298,9 +304,10 @@ impl Scene {
         let kind = if self.is_busy && self.dice.once_in(2) {
             [22, 23, 23, 14][usize::try_from(self.dice.below(4)).expect("few")]
         } else {
-            self.dice.below(28)
+            self.dice.below(29)
         };
         match kind {
+            28 => self.set(&volume),
             24..=27 => self.burst(&volume),
             0..=11 => {
                 let count = 1 + self.dice.below(40);
@@ -352,6 +359,21 @@ impl Scene {
             let first = self.dice.below(BLOCKS - count);
             self.write(volume, first, count, false)?;
         }
+        Some(())
+    }
+
+    /// The same volume compresses otherwise from now on.
+    fn set(&mut self, volume: &str) -> Option<()> {
+        let codec = [Codec::Raw, Codec::Lz4, Codec::Zstd];
+        let settings = VolumeSettings {
+            codec: Some(codec[usize::try_from(self.dice.below(3)).expect("few")]),
+            ..VolumeSettings::default()
+        };
+        let name = volume.to_owned();
+        let set = self.change(|pool, io| async move { pool.set(&io, &name, settings).await })?;
+        // It may need a checkpoint, for which there is no space.
+        let is_expected = matches!(set, Ok(()) | Err(PoolError::NoSpace { .. }));
+        assert!(is_expected, "{set:?}");
         Some(())
     }
 
