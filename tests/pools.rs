@@ -489,6 +489,93 @@ fn a_pool_is_destroyed_only_when_nobody_needs_it() {
 }
 
 #[test]
+fn compression_quota_and_reserve_change_while_hosts_are_connected() {
+    let scene = Scene::new();
+    let plain = DISK0.replace("compression = \"lz4\"\n", "");
+    scene.write_file(&plain);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let settings = |scene: &Scene| {
+        let volume = &scene.show("tank")["volumes"][0];
+        let bytes = |key: &str| volume[key].as_u64();
+        let compression = volume["compression"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        (compression, bytes("quota-bytes"), bytes("reserve-bytes"))
+    };
+    let owned = |scene: &Scene| scene.show("tank")["volumes"][0]["owned-bytes"].as_u64();
+    write(&mut initiator, 0, &pattern(1), false);
+    assert_eq!(settings(&scene), ("none".to_owned(), None, None));
+    assert_eq!(owned(&scene), Some(4096));
+    // By the file.
+    scene.write_file(&format!(
+        "{plain}compression = \"zstd\"\nquota = \"20M\"\nreserve = \"full\"\n"
+    ));
+    reload(&server, "SIGHUP: change volume disk0");
+    let full = Some(16 << 20);
+    assert_eq!(settings(&scene), ("zstd".to_owned(), Some(20 << 20), full));
+    write(&mut initiator, 8, &pattern(2), false);
+    let both = owned(&scene).unwrap();
+    assert!((4097..4096 + 1024).contains(&both), "{both}");
+    assert_eq!(read(&mut initiator, 0, 0), pattern(1));
+    assert_eq!(read(&mut initiator, 0, 8), pattern(2));
+    // What cannot be reserved is refused, and nothing of the change is done.
+    scene.write_file(&format!(
+        "{plain}compression = \"lz4\"\nreserve = \"full\"\n{}",
+        "[[volume]]\nname = \"big\"\nbackend = \"pool\"\npool = \"tank\"\nsize = \"1G\"\nreserve = \"full\"\n"
+    ));
+    reload(&server, "cannot be reserved");
+    assert_eq!(settings(&scene).0, "zstd");
+    // By the verb.
+    scene
+        .verb(&[
+            "volume",
+            "set",
+            "tank",
+            "disk0",
+            "--compression",
+            "lz4",
+            "--quota",
+            "none",
+            "--reserve",
+            "4M",
+        ])
+        .expect(0);
+    assert_eq!(settings(&scene), ("lz4".to_owned(), None, Some(4 << 20)));
+    scene
+        .verb(&["volume", "set", "tank", "disk0", "--reserve", "16M"])
+        .expect(0);
+    assert_refused(
+        scene.verb(&["volume", "create", "tank", "big", "1G", "--reserve", "full"]),
+        "cannot be reserved",
+    );
+    scene.verb(&["volume", "set", "tank", "disk0"]).expect(2);
+    write(&mut initiator, 16, &pattern(3), true);
+    ends_well(server);
+
+    let drives = scene.drives();
+    let checked = scene.verb(&["check", &drives, "--data"]);
+    checked.expect(0);
+    scene
+        .verb(&["volume", "set", &drives, "disk0", "--compression", "none"])
+        .expect(0);
+    let text = scene.verb(&["show", &drives]).expect(0).stdout;
+    assert!(
+        text.contains("RESERVED") && text.contains("16 MiB"),
+        "{text}"
+    );
+    scene.write_file(&plain);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    for (lba, seed) in [(0, 1), (8, 2), (16, 3)] {
+        assert_eq!(read(&mut initiator, 0, lba), pattern(seed));
+    }
+    assert_eq!(settings(&scene).0, "none");
+    ends_well(server);
+}
+
+#[test]
 fn verbs_without_a_server_open_the_drives_themselves() {
     let scene = Scene::new();
     let drives = &scene.drives();

@@ -1,17 +1,20 @@
 //! What lies on the drives of a pool.
 
+use longshore_pool::format::PAGE;
 use longshore_pool::format::checkpoint::{Item, PartHeader};
+use longshore_pool::format::chunk::{pack, unpack};
 use longshore_pool::format::op::Op;
 use longshore_pool::format::record::{HEADER_MAX, RecordHeader};
 use longshore_pool::format::segment::SegmentHeader;
 use longshore_pool::format::superblock::Superblock;
+use longshore_pool::place::Codec;
 
 /// The first byte selects the structure. What is accepted comes back when it is written and read again.
 pub(crate) fn pool_formats(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else {
         return;
     };
-    match first % 6 {
+    match first % 7 {
         0 => {
             if let Ok(found) = Superblock::decode(bytes) {
                 assert_eq!(Superblock::decode(&found.encode()), Ok(found));
@@ -33,7 +36,29 @@ pub(crate) fn pool_formats(data: &[u8]) {
                 assert_eq!(usize::try_from(header.length), Ok(content.len()));
             }
         }
-        _ => items(bytes),
+        5 => items(bytes),
+        _ => chunk(bytes),
+    }
+}
+
+/// The first byte selects the codec and the length. What is unpacked comes back when it is packed and unpacked again.
+fn chunk(bytes: &[u8]) {
+    let Some((first, packed)) = bytes.split_first() else {
+        return;
+    };
+    let codec = if first & 1 == 0 {
+        Codec::Lz4
+    } else {
+        Codec::Zstd
+    };
+    let mut plain = vec![0; (1 + usize::from(first >> 1 & 3)) * PAGE];
+    if unpack(codec, packed, &mut plain).is_err() {
+        return;
+    }
+    if let Some(packed) = pack(codec, &plain) {
+        let mut again = vec![0; plain.len()];
+        assert_eq!(unpack(codec, &packed, &mut again), Ok(()));
+        assert_eq!(again, plain);
     }
 }
 

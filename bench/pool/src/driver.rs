@@ -62,6 +62,37 @@ impl Driver {
         Ok(())
     }
 
+    /// Writes content to the start of a volume, in its order.
+    pub fn write(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        content: Vec<u8>,
+        bytes: usize,
+    ) -> anyhow::Result<Figures> {
+        let load = Load {
+            name: "write",
+            bytes,
+            depth: 32,
+            writes: true,
+            random: false,
+            fua: false,
+            flush_every: 0,
+            after_snapshot: false,
+        };
+        let most = u64::try_from(content.len() / bytes)?;
+        let before = std::mem::replace(&mut self.content, Content::whole(content));
+        let begin = Instant::now();
+        let cpu = cpu_time();
+        let done = self.drive(volume, &load, |started| started < most)?;
+        let count = f64::from(u32::try_from(done).context("too many operations")?);
+        let figures = Figures {
+            iops: count / begin.elapsed().as_secs_f64(),
+            cpu_micros: (cpu_time() - cpu).as_secs_f64() * 1e6 / count,
+        };
+        self.content = before;
+        Ok(figures)
+    }
+
     pub fn run(
         &mut self,
         volume: &Arc<dyn Volume>,
@@ -194,7 +225,12 @@ impl Driver {
         };
         buffer.set_len(load.bytes);
         if load.writes {
-            let bytes = self.content.slice(self.random ^ number, load.bytes);
+            let chosen = if load.random {
+                self.random ^ number
+            } else {
+                number
+            };
+            let bytes = self.content.slice(chosen, load.bytes);
             buffer.copy_from_slice(bytes);
         }
         request.buffer = Some(buffer);

@@ -91,13 +91,23 @@ pub const LOADS: [Load; 10] = [
     },
 ];
 
-/// Data to write. The start of each 4 KiB is random; the rest are zeros.
+/// Data to write. The start of each 4 KiB is random and the rest are zeros, or it is that of files.
 #[derive(Debug)]
 pub struct Content {
     bytes: Vec<u8>,
+    /// Each byte is written once.
+    is_whole: bool,
 }
 
 impl Content {
+    /// These bytes, from the first to the last.
+    pub const fn whole(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            is_whole: true,
+        }
+    }
+
     /// Content that can be compressed to about one part of `parts`.
     pub fn new(parts: usize) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -110,11 +120,18 @@ impl Content {
                 word.copy_from_slice(&state.to_le_bytes());
             }
         }
-        Self { bytes }
+        Self {
+            bytes,
+            is_whole: false,
+        }
     }
 
     /// Some of it, of at most a MiB.
     pub fn slice(&self, number: u64, length: usize) -> &[u8] {
+        if self.is_whole {
+            let place = usize::try_from(number).unwrap_or(0) * length;
+            return &self.bytes[place..place + length];
+        }
         let places = (self.bytes.len() - (1 << 20)) / 4096;
         let place = usize::try_from(number).unwrap_or(0) % places;
         &self.bytes[place * 4096..place * 4096 + length]

@@ -8,6 +8,7 @@
 
 mod driver;
 mod load;
+mod stored;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,8 +45,14 @@ struct Arguments {
     #[arg(long, default_value_t = 5)]
     pairs: usize,
     /// Compress what is written.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "zstd")]
     lz4: bool,
+    /// Compress it with zstd.
+    #[arg(long)]
+    zstd: bool,
+    /// Instead of all this, tell how small the files there become; repeatable.
+    #[arg(long)]
+    stored: Vec<PathBuf>,
     /// Loads whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
@@ -73,10 +80,14 @@ fn main() -> anyhow::Result<()> {
         is_direct: true,
         force: false,
     })?;
-    let codec = if arguments.lz4 {
-        Codec::Lz4
-    } else {
-        Codec::Raw
+    if !arguments.stored.is_empty() {
+        let most = usize::try_from(size)?;
+        return stored::measure(&pool, &arguments.stored, most);
+    }
+    let codec = match (arguments.lz4, arguments.zstd) {
+        (true, _) => Codec::Lz4,
+        (false, true) => Codec::Zstd,
+        (false, false) => Codec::Raw,
     };
     let packed = pool.open_volume(&VolumeSpec {
         size: Some(size),
@@ -87,7 +98,7 @@ fn main() -> anyhow::Result<()> {
         })),
         ..VolumeSpec::new("packed", POOL)
     })?;
-    let mut driver = Driver::new(Content::new(if arguments.lz4 { 2 } else { 1 }))?;
+    let mut driver = Driver::new(Content::new(if codec == Codec::Raw { 1 } else { 2 }))?;
     for volume in [&plain, &packed] {
         driver.fill(volume)?;
     }

@@ -65,6 +65,9 @@ pub struct PoolUsage {
     pub capacity_bytes: u64,
     /// Data that is there, compressed.
     pub used_bytes: u64,
+    /// What is kept for volumes with reserved space, beside the data that they have.
+    #[serde(default)]
+    pub reserved_bytes: u64,
     pub segment_bytes: u64,
     pub segments: u64,
     /// Segments that can be written.
@@ -85,11 +88,17 @@ pub struct PoolVolume {
     pub uuid: String,
     pub size_bytes: u64,
     pub block_size: u32,
-    /// How new data is kept: `none` or `lz4`.
+    /// How new data is kept: `none`, `lz4` or `zstd`.
     pub compression: String,
     /// Bytes that it and its snapshots may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
+    /// Bytes that are kept for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve_bytes: Option<u64>,
+    /// They follow its size.
+    #[serde(default)]
+    pub reserve_full: bool,
     /// Bytes of the pool that deleting it would free.
     pub owned_bytes: u64,
     /// Bytes that it shares with snapshots.
@@ -233,11 +242,29 @@ pub struct NewPoolVolume {
     /// 512 (default) or 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u32>,
-    /// `none` (default) or `lz4`.
+    /// `none` (default), `lz4` or `zstd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
+    /// `none` (default), `full`, or a size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<String>,
+}
+
+/// Other settings of a volume; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolVolumeSettings {
+    /// `none`, `lz4` or `zstd`, for what is written from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<String>,
+    /// 0: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+    /// `none`, `full`, or a size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<String>,
 }
 
 /// Another size of a volume.
@@ -298,6 +325,10 @@ pub enum PoolChange {
         volume: String,
         to: PoolResize,
     },
+    Set {
+        volume: String,
+        to: PoolVolumeSettings,
+    },
     DeleteVolume {
         volume: String,
     },
@@ -325,6 +356,19 @@ impl fmt::Display for PoolChange {
             Self::CreateVolume(new) => write!(f, "create volume {}", new.name),
             Self::Resize { volume, to } => {
                 write!(f, "resize volume {volume} to {} bytes", to.size_bytes)
+            }
+            Self::Set { volume, to } => {
+                write!(f, "set")?;
+                if let Some(compression) = &to.compression {
+                    write!(f, " compression={compression}")?;
+                }
+                if let Some(quota) = to.quota_bytes {
+                    write!(f, " quota={quota}")?;
+                }
+                if let Some(reserve) = &to.reserve {
+                    write!(f, " reserve={reserve}")?;
+                }
+                write!(f, " of volume {volume}")
             }
             Self::DeleteVolume { volume } => write!(f, "delete volume {volume}"),
             Self::Snapshot(new) => {

@@ -198,7 +198,7 @@ pub struct Serve {
     /// Double a comma inside a value.
     ///
     /// Keys of a volume of a pool (backend=pool): pool=DRIVE[+DRIVE]... or the name of a [[pool]] of the file,
-    /// pool-volume=NAME[@SNAPSHOT], compression=none|lz4, quota=SIZE.
+    /// pool-volume=NAME[@SNAPSHOT], compression=none|lz4|zstd, quota=none|SIZE, reserve=none|full|SIZE.
     ///
     /// Keys of a volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
     /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,

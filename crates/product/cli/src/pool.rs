@@ -12,9 +12,9 @@ use clap::{Args, Subcommand};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
     NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool as Shown, PoolChange,
-    PoolDriveRemoval, PoolEnd, PoolResize, PoolScrub, PoolState, SnapshotId,
+    PoolDriveRemoval, PoolEnd, PoolResize, PoolScrub, PoolState, PoolVolumeSettings, SnapshotId,
 };
-use longshore_daemon::config::pool::Compression;
+use longshore_daemon::config::pool::{Compression, Quota, Reserve};
 use longshore_daemon::config::size::Size;
 use longshore_daemon::pools;
 use longshore_pool::{NewPool, Pool, Report, wipe_drives};
@@ -130,7 +130,7 @@ enum PoolVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Create, resize and delete volumes of a pool
+    /// Create, change and delete volumes of a pool
     #[command(subcommand)]
     Volume(VolumeVerb),
     /// Create, delete, restore and clone snapshots
@@ -151,12 +151,25 @@ enum VolumeVerb {
         /// Bytes of a block: 512 or 4096
         #[arg(long, value_name = "BYTES", default_value = "512")]
         block_size: u32,
-        /// Whether data is compressed
-        #[arg(long, value_name = "none|lz4", default_value = "none")]
+        /// Whether and how data is compressed
+        #[arg(long, value_name = "none|lz4|zstd", default_value = "none")]
         compression: Compression,
         /// Bytes that it and its snapshots may take
         #[arg(long, value_name = "SIZE", value_parser = size)]
         quota: Option<Size>,
+        /// Keep space for it: for all that it can hold, or so much
+        #[arg(long, value_name = "full|SIZE")]
+        reserve: Option<Reserve>,
+    },
+    /// Change settings of a volume, also while it is served
+    ///
+    /// What is in the configuration file is applied when the volume is opened; change it there, too.
+    Set {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
     },
     /// Change the size of a volume that is not served
     Resize {
@@ -175,6 +188,33 @@ enum VolumeVerb {
         pool: String,
         name: String,
     },
+}
+
+/// What changes; at least one of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Settings {
+    /// How data is kept that is written from now on; what is there stays as it is
+    #[arg(long, value_name = "none|lz4|zstd")]
+    compression: Option<Compression>,
+    /// Bytes that it and its snapshots may take
+    #[arg(long, value_name = "none|SIZE")]
+    quota: Option<Quota>,
+    /// Space that is kept for it
+    #[arg(long, value_name = "none|full|SIZE")]
+    reserve: Option<Reserve>,
+}
+
+impl Settings {
+    fn wanted(&self) -> PoolVolumeSettings {
+        PoolVolumeSettings {
+            compression: self
+                .compression
+                .map(|it| Compression::word(it.0).to_owned()),
+            quota_bytes: self.quota.map(|quota| quota.0),
+            reserve: self.reserve.map(Reserve::word),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -300,6 +340,7 @@ impl VolumeVerb {
                 block_size,
                 compression,
                 quota,
+                reserve,
             } => {
                 let new = NewPoolVolume {
                     name: name.clone(),
@@ -307,6 +348,7 @@ impl VolumeVerb {
                     block_size: Some(*block_size),
                     compression: Some(Compression::word(compression.0).to_owned()),
                     quota_bytes: quota.map(|quota| quota.0),
+                    reserve: reserve.map(Reserve::word),
                 };
                 (pool, PoolChange::CreateVolume(new))
             }
@@ -322,6 +364,15 @@ impl VolumeVerb {
                 };
                 let volume = name.clone();
                 (pool, PoolChange::Resize { volume, to })
+            }
+            Self::Set {
+                pool,
+                name,
+                settings,
+            } => {
+                let volume = name.clone();
+                let to = settings.wanted();
+                (pool, PoolChange::Set { volume, to })
             }
             Self::Delete { pool, name } => {
                 let volume = name.clone();
@@ -460,6 +511,10 @@ fn ask(client: &Client, pool: &str, change: &PoolChange) -> Result<Shown, Client
         PoolChange::CreateVolume(new) => ("POST", path(&["pools", pool, "volumes"]), value(new)),
         PoolChange::Resize { volume, to } => {
             let place = format!("{volume}:resize");
+            ("POST", path(&["pools", pool, "volumes", &place]), value(to))
+        }
+        PoolChange::Set { volume, to } => {
+            let place = format!("{volume}:set");
             ("POST", path(&["pools", pool, "volumes", &place]), value(to))
         }
         PoolChange::DeleteVolume { volume } => {

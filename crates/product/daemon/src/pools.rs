@@ -7,16 +7,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use longshore_api::plane::no_pool;
 use longshore_api::pool::{
     NewPoolVolume, Pool as Shown, PoolChange, PoolFinding, PoolSnapshot, PoolState, PoolUsage,
-    PoolVolume, PoolWork, PoolWorkKind, PoolWorkState,
+    PoolVolume, PoolVolumeSettings, PoolWork, PoolWorkKind, PoolWorkState,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_pool::{
-    ListedSnapshot, NewDrive, NewVolume, Pool, PoolError, PoolOptions, Work, WorkKind, WorkState,
+    ListedSnapshot, NewDrive, NewVolume, Pool, PoolError, PoolOptions, VolumeSettings, Work,
+    WorkKind, WorkState,
 };
 use longshore_volume::VolumeSpec;
 
 use crate::backends::{self, HeldPool};
-use crate::config::pool::{Compression, PoolConfig};
+use crate::config::pool::{Compression, PoolConfig, Reserve};
 use crate::held;
 
 /// What an open pool holds.
@@ -29,6 +30,8 @@ pub fn describe(pool: &Pool) -> Shown {
         block_size: volume.block_size,
         compression: Compression::word(volume.codec).to_owned(),
         quota_bytes: volume.quota,
+        reserve_bytes: volume.reserve.map(|reserve| reserve.bytes),
+        reserve_full: volume.reserve.is_some_and(|reserve| reserve.is_full),
         owned_bytes: volume.owned,
         shared_bytes: volume.shared,
         in_use: volume.is_open,
@@ -50,6 +53,7 @@ pub fn describe(pool: &Pool) -> Shown {
             size_bytes: usage.size,
             capacity_bytes: usage.capacity,
             used_bytes: usage.used,
+            reserved_bytes: usage.kept,
             segment_bytes: usage.segment_bytes,
             segments: usage.segments,
             free_segments: usage.free_segments,
@@ -144,6 +148,10 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
         PoolChange::Resize { volume, to } => pool.run(move |pool, io| async move {
             pool.resize(&io, &volume, to.size_bytes, to.shrink).await
         }),
+        PoolChange::Set { volume, to } => {
+            let settings = new_settings(&to)?;
+            pool.run(move |pool, io| async move { pool.set(&io, &volume, settings).await })
+        }
         PoolChange::DeleteVolume { volume } => {
             pool.run(move |pool, io| async move { pool.delete_volume(&io, &volume).await })
         }
@@ -180,45 +188,146 @@ fn whole(path: &str) -> Result<PathBuf, ChangeError> {
     }
 }
 
+fn new_settings(to: &PoolVolumeSettings) -> Result<VolumeSettings, ChangeError> {
+    let codec = to.compression.as_deref().map(str::parse::<Compression>);
+    let reserve = to.reserve.as_deref().map(str::parse::<Reserve>);
+    Ok(VolumeSettings {
+        codec: codec.transpose()?.map(|it| it.0),
+        quota: to.quota_bytes,
+        reserve: reserve.transpose()?.map(|it| it.0),
+    })
+}
+
 fn new_volume(new: NewPoolVolume) -> Result<NewVolume, ChangeError> {
     let codec = new.compression.as_deref().map(str::parse::<Compression>);
+    let reserve = new.reserve.as_deref().map(str::parse::<Reserve>);
     Ok(NewVolume {
         name: new.name,
         size: new.size_bytes,
         block_size: new.block_size.unwrap_or(512),
         codec: codec.transpose()?.map(|it| it.0).unwrap_or_default(),
         quota: new.quota_bytes,
+        reserve: reserve.transpose()?.map_or(0, |it| it.0),
         id: None,
     })
 }
 
-/// A volume that was made in a pool for a change of the configuration.
-pub(crate) struct MadeVolume {
-    drives: Vec<PathBuf>,
-    direct: bool,
-    name: String,
+/// Settings of a volume of a pool that a change of the configuration brings, while it is served.
+pub(crate) struct NewSettings {
+    pub name: String,
+    place: InPool,
+    settings: VolumeSettings,
 }
 
-impl MadeVolume {
+impl NewSettings {
+    /// `None`: it is not in a pool, or nothing is said of it that can change.
+    pub(crate) fn of(spec: &VolumeSpec) -> Option<Self> {
+        let place = InPool::of(spec)?;
+        let settings = spec.options::<PoolOptions>()?.settings();
+        let is_fixed = spec.read_only || place.volume.contains('@');
+        (!is_fixed && settings != VolumeSettings::default()).then(|| Self {
+            name: spec.name.clone(),
+            place,
+            settings,
+        })
+    }
+
+    /// Sets what is new. `None`: nothing is. Blocks.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub(crate) fn apply(&self) -> Result<Option<SetVolume>, ChangeError> {
+        let pool = self.place.pool()?;
+        let volume = self.place.volume.clone();
+        let Some(before) = pool.settings_of(&volume) else {
+            return Ok(None);
+        };
+        let new = self.settings.differences(before);
+        if new == VolumeSettings::default() {
+            return Ok(None);
+        }
+        let name = volume.clone();
+        pool.run(move |pool, io| async move { pool.set(&io, &name, new).await })?;
+        Ok(Some(SetVolume {
+            pool,
+            volume,
+            before,
+        }))
+    }
+}
+
+/// A volume of a pool whose settings were changed.
+pub(crate) struct SetVolume {
+    pool: HeldPool,
+    volume: String,
+    before: VolumeSettings,
+}
+
+impl SetVolume {
+    /// The change did not come about. Blocks.
+    pub(crate) fn undo(&self) {
+        let (volume, before) = (self.volume.clone(), self.before);
+        let pool = &self.pool;
+        let set = pool.run(move |pool, io| async move { pool.set(&io, &volume, before).await });
+        if let Err(error) = set {
+            tracing::warn!(
+                volume = self.volume,
+                "a change that did not come about set compression, quota or reserved space: {error}"
+            );
+        }
+    }
+}
+
+/// A volume of a pool, as the configuration names it.
+#[derive(Clone)]
+pub(crate) struct InPool {
+    drives: Vec<PathBuf>,
+    direct: bool,
+    volume: String,
+}
+
+impl InPool {
     /// `None`: it is not in a pool.
     pub(crate) fn of(spec: &VolumeSpec) -> Option<Self> {
         let options = spec.options::<PoolOptions>()?;
         Some(Self {
             drives: options.drives.clone(),
             direct: spec.direct,
-            name: options.volume.clone().unwrap_or_else(|| spec.name.clone()),
+            volume: options.volume.clone().unwrap_or_else(|| spec.name.clone()),
         })
+    }
+
+    fn pool(&self) -> Result<HeldPool, PoolError> {
+        backends::pool(&self.drives, self.direct)
+    }
+
+    /// Whether it can have that size. Blocks.
+    ///
+    /// # Errors
+    /// The space that is reserved for it is not there.
+    pub(crate) fn check_growth(&self, size: u64) -> Result<(), PoolError> {
+        self.pool()?.check_growth(&self.volume, size)
+    }
+}
+
+/// A volume that was made in a pool for a change of the configuration.
+pub(crate) struct MadeVolume(InPool);
+
+impl MadeVolume {
+    /// `None`: it is not in a pool.
+    pub(crate) fn of(spec: &VolumeSpec) -> Option<Self> {
+        InPool::of(spec).map(Self)
     }
 
     /// The change did not come about. Nobody was told of the volume. Blocks.
     pub(crate) fn delete(&self) {
-        let volume = self.name.clone();
-        let deleted = backends::pool(&self.drives, self.direct).map_err(ChangeError::from);
+        let volume = self.0.volume.clone();
+        let deleted = self.0.pool().map_err(ChangeError::from);
         let deleted =
             deleted.and_then(|pool| carry_out(&pool, &PoolChange::DeleteVolume { volume }));
         if let Err(error) = deleted {
             tracing::warn!(
-                volume = self.name,
+                volume = self.0.volume,
                 "a change that did not come about made the volume in its pool, and it stays there: {error}"
             );
         }
@@ -348,7 +457,7 @@ fn find(configured: &[PoolConfig], name: &str) -> Result<Found, Box<Problem>> {
     clippy::wildcard_enum_match_arm,
     reason = "every other failure is the system's here, also those that pools add"
 )]
-fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
+pub(crate) fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
     let code = match error {
         ChangeError::Compression(_) | ChangeError::Relative(_) => ProblemCode::Invalid,
         ChangeError::Pool(error) => match error {
@@ -361,7 +470,9 @@ fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
             | PoolError::NotVacant { .. }
             | PoolError::LastDrive { .. } => ProblemCode::InUse,
             PoolError::Working { .. } => ProblemCode::Busy,
-            PoolError::NoSpace { .. } | PoolError::NoRoomWithout { .. } => ProblemCode::NoSpace,
+            PoolError::NoSpace { .. }
+            | PoolError::NoRoomWithout { .. }
+            | PoolError::CannotReserve { .. } => ProblemCode::NoSpace,
             PoolError::Name { .. }
             | PoolError::Size { .. }
             | PoolError::WouldShrink { .. }

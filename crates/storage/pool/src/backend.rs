@@ -11,6 +11,7 @@ use crate::error::PoolError;
 use crate::open::read_label;
 use crate::place::Codec;
 use crate::pool::{NewVolume, Pool};
+use crate::settings::VolumeSettings;
 use crate::volume::PoolVolume;
 
 /// The name of the backend.
@@ -23,9 +24,24 @@ pub struct PoolOptions {
     pub drives: Vec<PathBuf>,
     /// What the volume is called in the pool; `None`: what it is called outside.
     pub volume: Option<String>,
-    /// For a volume that is made.
+    /// `None`: none for a volume that is made, and what it has for one that is there. The same of those below.
     pub compression: Option<Codec>,
+    /// 0: no limit.
     pub quota: Option<u64>,
+    /// 0: none; [`RESERVE_FULL`](crate::RESERVE_FULL): its size.
+    pub reserve: Option<u64>,
+}
+
+impl PoolOptions {
+    /// What is said of settings that can change.
+    #[must_use]
+    pub const fn settings(&self) -> VolumeSettings {
+        VolumeSettings {
+            codec: self.compression,
+            quota: self.quota,
+            reserve: self.reserve,
+        }
+    }
 }
 
 impl BackendOptions for PoolOptions {
@@ -38,6 +54,8 @@ impl BackendOptions for PoolOptions {
             Some("compression")
         } else if self.quota.is_some() {
             Some("quota")
+        } else if self.reserve.is_some() {
+            Some("reserve")
         } else {
             None
         }
@@ -154,7 +172,8 @@ fn open_volume(
                 size,
                 block_size: spec.block_size,
                 codec: options.compression.unwrap_or_default(),
-                quota: options.quota,
+                quota: options.quota.filter(|quota| *quota > 0),
+                reserve: options.reserve.unwrap_or(0),
                 id: spec.uuid,
             };
             pool.run(|pool, io| async move { pool.create_volume(&io, new).await })?;
@@ -172,6 +191,11 @@ fn open_volume(
             });
         }
         _ => {}
+    }
+    let settings = options.settings();
+    if !created && !is_snapshot && !spec.read_only && settings != VolumeSettings::default() {
+        let name = name.clone();
+        pool.run(move |pool, io| async move { pool.set(&io, &name, settings).await })?;
     }
     let volume = take(pool, spec, &name)?;
     Ok(Opened {
@@ -204,8 +228,7 @@ fn take(pool: &Arc<Pool>, spec: &VolumeSpec, name: &str) -> Result<PoolVolume, P
         slot,
         name: name.to_owned(),
         outline,
-        codec: record.codec,
-        quota: record.quota,
+        settings: pool.shared_settings(slot),
         is_read_only: spec.read_only || name.contains('@'),
         write_through: spec.write_through,
     })

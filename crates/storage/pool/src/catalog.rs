@@ -116,6 +116,7 @@ impl Catalog {
                     let shape = VolumeRecord {
                         name: name.clone(),
                         id: member.id,
+                        reserve: 0,
                         head: frozen,
                         ..volume.clone()
                     };
@@ -168,6 +169,18 @@ impl Catalog {
                 let key = (volume.clone(), name.clone());
                 if let Some(snapshot) = self.snapshots.remove(&key) {
                     self.release(snapshot.shape.head, &mut freed);
+                }
+            }
+            Op::Set {
+                volume,
+                codec,
+                quota,
+                reserve,
+            } => {
+                if let Some(volume) = self.volumes.get_mut(volume) {
+                    volume.codec = *codec;
+                    volume.quota = *quota;
+                    volume.reserve = *reserve;
                 }
             }
         }
@@ -304,6 +317,12 @@ impl Catalog {
     pub fn for_each_item(&self, put: &mut impl FnMut(&Item)) {
         for volume in self.volumes.values() {
             put(&Item::Volume(volume.clone()));
+            if volume.reserve > 0 {
+                put(&Item::Reserve {
+                    volume: volume.name.clone(),
+                    bytes: volume.reserve,
+                });
+            }
         }
         for snapshot in self.snapshots.values() {
             put(&Item::Snapshot(snapshot.clone()));
@@ -335,7 +354,10 @@ fn new_layers(op: &Op) -> impl Iterator<Item = LayerId> {
         Op::Snapshot { members, .. } => (members, None),
         Op::CreateVolume(volume) | Op::Clone { volume, .. } => (&[], Some(volume.head)),
         Op::RollBack { layer, .. } => (&[], Some(*layer)),
-        Op::Resize { .. } | Op::DeleteVolume { .. } | Op::DeleteSnapshot { .. } => (&[], None),
+        Op::Resize { .. }
+        | Op::DeleteVolume { .. }
+        | Op::DeleteSnapshot { .. }
+        | Op::Set { .. } => (&[], None),
     };
     members.iter().map(|member| member.head).chain(own)
 }

@@ -9,7 +9,7 @@ use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::checkpoint::{Item, PART_HEADER, PartHeader};
 use crate::format::record::LayerId;
-use crate::format::superblock::{LENGTH, Superblock, copies};
+use crate::format::superblock::{LENGTH, REMOVED_DRIVES, Superblock, copies};
 use crate::format::{long, short};
 use crate::log::{Failure, LaneName};
 use crate::members::Present;
@@ -60,13 +60,16 @@ impl Pool {
         let result = self.dump(&mut dump, &capture).await;
         let segments = std::mem::take(&mut dump.segments);
         let first = dump.first;
+        let features = self.lock().features_wanted;
         let put = match result {
             Ok(()) => {
+                let plain = self.label.superblock(present, 0);
                 let named = Superblock {
+                    incompatible: plain.incompatible | features & !REMOVED_DRIVES,
                     number: newest.superblock + 1,
                     checkpoint: first,
                     checkpoint_number: number,
-                    ..self.label.superblock(present, 0)
+                    ..plain
                 };
                 self.publish(io, &named, present, fresh).await
             }
@@ -95,7 +98,8 @@ impl Pool {
             }
         }
         inner.since_checkpoint = 0;
-        inner.capacity = crate::reserve::capacity(&inner.state);
+        inner.features = features;
+        inner.measure();
         drop(inner);
         *self
             .newest

@@ -2,10 +2,12 @@
 
 use uuid::Uuid;
 
+use crate::format::op::VolumeRecord;
 use crate::format::record::LayerId;
 use crate::log::Inner;
 use crate::place::Codec;
 use crate::pool::Pool;
+use crate::room::FULL;
 use crate::segments::Use;
 
 /// A volume of a pool.
@@ -19,6 +21,8 @@ pub struct Listed {
     pub codec: Codec,
     /// Bytes that it and its snapshots may take.
     pub quota: Option<u64>,
+    /// Bytes that are kept for it.
+    pub reserve: Option<Reserve>,
     /// Bytes of the pool that deleting it would free.
     pub owned: u64,
     /// Bytes of the pool that it shares with snapshots.
@@ -26,6 +30,23 @@ pub struct Listed {
     /// Whether somebody has it open.
     pub is_open: bool,
     pub snapshots: Vec<ListedSnapshot>,
+}
+
+/// Space that is kept for a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    pub bytes: u64,
+    /// It follows the size of the volume.
+    pub is_full: bool,
+}
+
+impl Reserve {
+    fn of(volume: &VolumeRecord) -> Option<Self> {
+        (volume.reserve > 0).then(|| Self {
+            bytes: volume.reserve.min(volume.size),
+            is_full: volume.reserve == FULL,
+        })
+    }
 }
 
 /// A snapshot of a volume.
@@ -51,6 +72,8 @@ pub struct Usage {
     pub capacity: u64,
     /// Data that is there, compressed.
     pub used: u64,
+    /// What is kept for volumes with reserved space, beside the data that they have.
+    pub kept: u64,
     /// Segments that can be written, now or after the next checkpoint.
     pub free_segments: u64,
     pub segments: u64,
@@ -80,6 +103,7 @@ impl Pool {
                 block_size: volume.block_size,
                 codec: volume.codec,
                 quota: (volume.quota > 0).then_some(volume.quota),
+                reserve: Reserve::of(volume),
                 owned,
                 shared: all - owned,
                 is_open: is_open(&volume.name),
@@ -116,8 +140,9 @@ impl Pool {
             + segments.reusable().count();
         Usage {
             size: u64::from(segments.usable()) * segments.bytes(),
-            capacity: inner.capacity,
+            capacity: inner.room.capacity,
             used: segments.live,
+            kept: inner.room.kept(&inner.state),
             free_segments: crate::format::long(spare),
             segments: u64::from(segments.usable()),
             segment_bytes: segments.bytes(),

@@ -117,10 +117,13 @@ impl Pool {
         }
         inner.state.segments.begin_leaving(number);
         inner.leave(number);
-        let room = crate::reserve::capacity(&inner.state);
-        let used = inner.state.segments.live;
-        if used > room {
+        let inner = &mut *inner;
+        // What is reserved for volumes counts as well.
+        if inner.room.missing(&inner.state, &[]) > 0 {
+            let room = inner.room.capacity;
+            let used = inner.state.segments.live + inner.room.kept(&inner.state);
             inner.state.segments.stop_leaving();
+            inner.measure();
             return Err(PoolError::NoRoomWithout {
                 pool: self.name().to_owned(),
                 path: path.to_owned(),
@@ -128,7 +131,6 @@ impl Pool {
                 used,
             });
         }
-        inner.capacity = room;
         Ok(inner.state.segments.live_on(number))
     }
 
@@ -136,7 +138,7 @@ impl Pool {
     pub(crate) fn stop_leaving(&self) {
         let mut inner = self.lock();
         inner.state.segments.stop_leaving();
-        inner.capacity = crate::reserve::capacity(&inner.state);
+        inner.measure();
     }
 
     /// Moves a segment off a drive that leaves, or has what was moved forgotten there; at the end, removes it.

@@ -165,6 +165,16 @@ pub enum PoolError {
     },
     #[error("pool {pool}: no space left")]
     NoSpace { pool: String },
+    /// Space that was to be kept for a volume is not there.
+    #[error(
+        "volume {volume}: its space cannot be reserved in pool {pool}: {missing} bytes are missing; delete \
+         something there, or reserve less"
+    )]
+    CannotReserve {
+        volume: String,
+        pool: String,
+        missing: u64,
+    },
     /// An earlier write or sync failed.
     #[error(
         "pool {pool}: a write or sync failed before, and nothing is written until the pool is opened anew"

@@ -8,7 +8,7 @@ use longshore_volume::{Extent, Operation, Request, VolumeSpec};
 use crate::open::{create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Disks, Rig};
-use crate::{NewVolume, POOL, Pool};
+use crate::{NewVolume, POOL, Pool, VolumeSettings};
 
 const DRIVE: usize = 20 << 20;
 
@@ -49,6 +49,10 @@ fn write(rig: &mut Rig, pool: &Arc<Pool>, name: &str, first: u64, numbers: std::
     ended.result.expect("a write");
 }
 
+/// As before, with the incompatible features 1 and 2: zstd, settings that changed, reserved space. All of it is in
+/// records behind the checkpoint, and some of it in the checkpoint.
+const ZSTD_AND_SETTINGS: &[u8] = include_bytes!("../fixtures/zstd-and-settings.lz4");
+
 /// What a fixture is made by.
 fn history() -> Disks {
     let mut rig = Rig::new(Disks::new(&[DRIVE], 1));
@@ -62,6 +66,7 @@ fn history() -> Disks {
             block_size: 512,
             codec,
             quota: None,
+            reserve: 0,
             id: None,
         };
         let pool = pool.clone();
@@ -82,39 +87,40 @@ fn history() -> Disks {
     rig.into_disks()
 }
 
+/// A volume begins with these pages; 0 is one of zeros.
+fn expect_pages(rig: &mut Rig, pool: &Arc<Pool>, name: &str, numbers: &[u8]) {
+    let volume = pool
+        .open_volume(&VolumeSpec::new(name, POOL))
+        .expect("a volume");
+    let request = request(0, numbers.len() as u64, false);
+    let ended = rig.run(|io| volume.execute(request, io)).expect("power");
+    ended.result.expect("a read");
+    let buffer = ended.buffer.expect("given back");
+    for (number, found) in numbers.iter().zip(buffer.chunks(4096)) {
+        let expected = if *number == 0 {
+            vec![0; 4096]
+        } else {
+            page(*number)
+        };
+        assert!(found == expected, "{name}, page {number}");
+    }
+}
+
 fn check(disks: Disks) {
     let mut rig = Rig::new(disks);
     let drives = rig.disks.drives();
     let pool = rig.run(|io| async move { open_on(&io, drives, false).await });
     let pool = pool.expect("power").expect("the pool opens");
     assert_eq!(pool.name(), "fixture");
-    let mut expect = |name: &str, first: u64, numbers: &[u8]| {
-        let volume = pool
-            .open_volume(&VolumeSpec::new(name, POOL))
-            .expect("a volume");
-        let request = request(first, numbers.len() as u64, false);
-        let ended = rig.run(|io| volume.execute(request, io)).expect("power");
-        ended.result.expect("a read");
-        let buffer = ended.buffer.expect("given back");
-        for (number, found) in numbers.iter().zip(buffer.chunks(4096)) {
-            let expected = if *number == 0 {
-                vec![0; 4096]
-            } else {
-                page(*number)
-            };
-            assert!(found == expected, "{name}, page {number}");
-        }
-    };
-    expect("raw", 0, &[1, 2, 3, 4, 30, 31, 32, 33, 0]);
-    expect("raw@monday", 0, &[1, 2, 3, 4, 5, 6, 7, 8, 0]);
+    let mut expect = |name: &str, numbers: &[u8]| expect_pages(&mut rig, &pool, name, numbers);
+    expect("raw", &[1, 2, 3, 4, 30, 31, 32, 33, 0]);
+    expect("raw@monday", &[1, 2, 3, 4, 5, 6, 7, 8, 0]);
     expect(
         "packed",
-        0,
         &[40, 41, 42, 43, 11, 12, 13, 14, 15, 16, 17, 18, 19, 0],
     );
     expect(
         "packed@monday",
-        0,
         &[0, 0, 0, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 0],
     );
 }
@@ -134,4 +140,89 @@ fn drives_of_this_version_open() {
         std::fs::write(path, packed).expect("written");
     }
     check(disks.kill(1));
+}
+
+/// What the fixture with zstd and settings is made by.
+fn history_with_settings() -> Disks {
+    let mut rig = Rig::new(Disks::new(&[DRIVE], 1));
+    let drives = rig.disks.drives();
+    let pool = rig.run(|io| async move { create_on(&io, "fixture", drives).await });
+    let pool = pool.expect("power").expect("a pool");
+    let make = |rig: &mut Rig, name: &str, codec, reserve| {
+        let new = NewVolume {
+            name: name.into(),
+            size: 1 << 20,
+            block_size: 512,
+            codec,
+            quota: None,
+            reserve,
+            id: None,
+        };
+        let pool = pool.clone();
+        let made = rig.run(|io| async move { pool.create_volume(&io, new).await });
+        made.expect("power").expect("a volume");
+    };
+    let set = |rig: &mut Rig, name: &'static str, settings| {
+        let pool = pool.clone();
+        let set = rig.run(|io| async move { pool.set(&io, name, settings).await });
+        set.expect("power").expect("set");
+    };
+    make(&mut rig, "packed", Codec::Zstd, 0);
+    make(&mut rig, "kept", Codec::Raw, crate::RESERVE_FULL);
+    write(&mut rig, &pool, "packed", 3, 10..20);
+    write(&mut rig, &pool, "kept", 0, 1..9);
+    let of = pool.clone();
+    let made = rig.run(|io| async move { crate::clean::checkpoint_now(&of, &io).await });
+    made.expect("power").expect("a checkpoint");
+    make(&mut rig, "later", Codec::Lz4, 5 << 16);
+    let settings = VolumeSettings {
+        codec: Some(Codec::Zstd),
+        quota: Some(1 << 24),
+        reserve: Some(1 << 16),
+    };
+    set(&mut rig, "kept", settings);
+    write(&mut rig, &pool, "kept", 4, 30..34);
+    write(&mut rig, &pool, "packed", 0, 40..44);
+    rig.into_disks()
+}
+
+fn check_settings(disks: Disks) {
+    let mut rig = Rig::new(disks);
+    let drives = rig.disks.drives();
+    let pool = rig.run(|io| async move { open_on(&io, drives, false).await });
+    let pool = pool.expect("power").expect("the pool opens");
+    let volumes = pool.volumes().into_iter();
+    let found: Vec<_> = volumes
+        .map(|it| (it.name, it.codec, it.quota, it.reserve.map(|it| it.bytes)))
+        .collect();
+    let expected = [
+        ("kept".into(), Codec::Zstd, Some(1 << 24), Some(1 << 16)),
+        ("later".into(), Codec::Lz4, None, Some(5 << 16)),
+        ("packed".into(), Codec::Zstd, None, None),
+    ];
+    assert_eq!(found, expected);
+    expect_pages(&mut rig, &pool, "kept", &[1, 2, 3, 4, 30, 31, 32, 33, 0]);
+    expect_pages(
+        &mut rig,
+        &pool,
+        "packed",
+        &[40, 41, 42, 43, 11, 12, 13, 14, 15, 16, 17, 18, 19, 0],
+    );
+}
+
+#[test]
+fn drives_with_zstd_and_settings_open() {
+    let pages = lz4_flex::decompress_size_prepended(ZSTD_AND_SETTINGS).expect("a fixture");
+    check_settings(Disks::of_pages(DRIVE, &pages, 1));
+}
+
+/// The same for what this version writes. With `LONGSHORE_SETTINGS_FIXTURE` set, that is kept in the file of this name.
+#[test]
+fn drives_with_zstd_and_settings_of_this_version_open() {
+    let disks = history_with_settings();
+    if let Ok(path) = std::env::var("LONGSHORE_SETTINGS_FIXTURE") {
+        let packed = lz4_flex::compress_prepend_size(&disks.to_pages());
+        std::fs::write(path, packed).expect("written");
+    }
+    check_settings(disks.kill(1));
 }

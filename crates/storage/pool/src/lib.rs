@@ -24,6 +24,7 @@ mod desk;
 mod drive;
 mod drives;
 mod error;
+mod features;
 #[cfg(test)]
 mod fixture_tests;
 pub mod format;
@@ -39,9 +40,13 @@ mod read;
 mod recovery;
 mod report;
 mod reserve;
+pub mod room;
 mod run;
 mod scrub;
 pub mod segments;
+mod settings;
+#[cfg(test)]
+mod settings_tests;
 pub mod state;
 mod sync;
 #[cfg(test)]
@@ -56,13 +61,15 @@ mod work_tests;
 mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
-pub use contents::{Listed, ListedSnapshot, Usage};
+pub use contents::{Listed, ListedSnapshot, Reserve, Usage};
 pub use desk::{Work, WorkKind, WorkState};
 pub use drives::{NewDrive, wipe_drives};
 pub use error::PoolError;
 pub use open::{NewPool, read_label};
 pub use pool::{NewVolume, Pool};
 pub use report::{Finding, Report};
+pub use room::FULL as RESERVE_FULL;
+pub use settings::VolumeSettings;
 
 /// Largest volume: 256 TiB.
 pub const SIZE_MAX: u64 = 1 << 48;

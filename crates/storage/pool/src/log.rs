@@ -24,7 +24,9 @@ use crate::format::record::{
 };
 use crate::place::{Codec, Place, STEP};
 use crate::reserve::map_reserve;
+use crate::room::Room;
 use crate::segments::Use;
+use crate::settings::Shared;
 use crate::state::State;
 
 /// What a lane is for.
@@ -112,6 +114,10 @@ impl Piece<'_> {
             PartKind::Lost { .. } => 4,
             PartKind::Op { .. } => 0,
         }
+    }
+
+    fn span(&self) -> Range<u64> {
+        self.page..self.page + self.pages()
     }
 }
 
@@ -211,6 +217,7 @@ pub struct OpenVolume {
     pub read: LayerId,
     /// Where what is staged now will be written: another layer, while the record of a snapshot is on its way.
     pub write: LayerId,
+    pub settings: Arc<Shared>,
 }
 
 /// State, and the way there. Behind the lock of the pool.
@@ -230,10 +237,10 @@ pub struct Inner {
     echo: (Place, Arc<[Part]>),
     /// Records up to this one are on the medium.
     pub durable: u64,
-    /// Bytes staged and not in the maps.
-    charged: u64,
-    /// Bytes of data that the pool has room for.
-    pub capacity: u64,
+    pub room: Room,
+    /// Incompatible features that all superblocks name, and that they are to name.
+    pub features: u64,
+    pub features_wanted: u64,
     /// Pages that somebody reads, changes and writes.
     held: HashMap<(usize, u64), Vec<Waiter>>,
     /// For those that wait until a record is in the maps.
@@ -262,6 +269,8 @@ pub struct Inner {
 impl Inner {
     pub fn new(state: State, unit: usize, pool: u64, next: u64, next_generation: u64) -> Self {
         let segment_bytes = u32::try_from(state.segments.bytes()).expect("at most 64 MiB");
+        let mut room = Room::default();
+        room.take_over(&state.catalog);
         Self {
             unit,
             payload_max: payload_max(segment_bytes),
@@ -271,8 +280,9 @@ impl Inner {
             written: BTreeMap::new(),
             echo: (Place::default(), Arc::default()),
             durable: 0,
-            charged: 0,
-            capacity: 0,
+            room,
+            features: 0,
+            features_wanted: 0,
             held: HashMap::new(),
             applied: Vec::new(),
             buffers: Vec::new(),
@@ -318,8 +328,13 @@ impl Inner {
         } else {
             0
         };
-        if charged > 0 && self.state.segments.live + self.charged + charged > self.capacity {
-            return Err(Refusal::Failed(Failure::NoSpace));
+        if charged > 0 {
+            let spans = pieces.iter().map(Piece::span);
+            match self.room.admits(&self.state, layer, charged, spans) {
+                Some(true) => {}
+                Some(false) => return Err(Refusal::Failed(Failure::NoSpace)),
+                None => return Err(Refusal::Later(self.next_change(lane))),
+            }
         }
         if self.lanes[lane.index()].queue.len() >= QUEUE_MAX {
             let (sender, receiver) = oneshot::channel();
@@ -336,7 +351,10 @@ impl Inner {
             };
             self.buffers.push(room);
         }
-        self.charged += charged;
+        if charged > 0 {
+            let spans = pieces.iter().map(Piece::span);
+            self.room.charge(layer, charged, spans);
+        }
         let mut outcomes = Vec::with_capacity(1);
         for piece in pieces.drain(..) {
             self.place(lane, layer, piece, durable, &mut outcomes);
@@ -351,6 +369,24 @@ impl Inner {
         let start = lane.writers < most && (lane.open.is_some() || !lane.queue.is_empty());
         lane.writers += u32::from(start);
         Ok((outcomes, start))
+    }
+
+    /// Counts the room for data anew.
+    pub fn measure(&mut self) {
+        self.room.measure(&self.state);
+    }
+
+    /// Resolves when something of a lane has come further: a record was begun, or all that were begun are in the maps.
+    fn next_change(&mut self, lane: LaneName) -> Outcome {
+        let (sender, receiver) = oneshot::channel();
+        let next = self.next - 1;
+        let lane = &mut self.lanes[lane.index()];
+        if lane.open.is_some() || !lane.queue.is_empty() {
+            lane.crowd.push(sender);
+        } else if next > self.state.applied {
+            self.applied.push((next, sender));
+        }
+        receiver
     }
 
     fn place(
@@ -423,10 +459,7 @@ impl Inner {
             return None;
         }
         let is_touched = |(of, page): &(usize, u64)| {
-            *of == volume
-                && pieces
-                    .iter()
-                    .any(|piece| (piece.page..piece.page + piece.pages()).contains(page))
+            *of == volume && pieces.iter().any(|piece| piece.span().contains(page))
         };
         let (_, waiters) = self.held.iter_mut().find(|(page, _)| is_touched(page))?;
         let (sender, receiver) = oneshot::channel();
@@ -662,7 +695,7 @@ impl Inner {
                 .apply(&pending.parts, pending.payload, pending.ops);
             self.state.applied = number;
             self.state.segments.get_mut(pending.segment).staged -= 1;
-            self.charged -= pending.charged;
+            self.room.discharge(&pending.parts, pending.charged);
             if has_ops {
                 self.reread_heads();
             }
@@ -685,8 +718,10 @@ impl Inner {
                 volume.read = found.head;
                 // Of one that was opened while the change was on its way, too.
                 volume.write = found.head;
+                volume.settings.take_over(found);
             }
         }
+        self.room.take_over(&self.state.catalog);
     }
 
     /// Nothing is written any more.
@@ -704,14 +739,12 @@ impl Inner {
     pub fn fail_lane(&mut self, name: LaneName, failure: Failure) {
         let lane = &mut self.lanes[name.index()];
         lane.crowd.clear();
-        let mut charged = 0;
         for batch in lane.queue.drain(..).chain(lane.open.take()) {
-            charged += batch.charged;
+            self.room.discharge(&batch.parts, batch.charged);
             for waiter in batch.waiters {
                 let _ = waiter.send(Err(failure));
             }
         }
-        self.charged -= charged;
     }
 
     /// A writer of a lane is gone, without having looked whether there is something left.

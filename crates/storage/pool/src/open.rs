@@ -224,7 +224,7 @@ pub(crate) async fn open_on(
     }
     {
         let mut inner = pool.lock();
-        inner.capacity = crate::reserve::capacity(&inner.state);
+        inner.measure();
     }
     Ok(pool)
 }
@@ -238,6 +238,8 @@ fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: 
         recovered.next,
         recovered.next_generation,
     );
+    inner.features = label.incompatible;
+    inner.features_wanted = label.incompatible;
     if is_read_only {
         inner.failed = Some(Failure::ReadOnly);
     }

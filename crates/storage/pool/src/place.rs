@@ -63,6 +63,7 @@ pub enum Codec {
     #[default]
     Raw,
     Lz4,
+    Zstd,
 }
 
 impl Codec {
@@ -70,6 +71,7 @@ impl Codec {
         match self {
             Self::Raw => 0,
             Self::Lz4 => 1,
+            Self::Zstd => 2,
         }
     }
 
@@ -77,6 +79,7 @@ impl Codec {
         match code {
             0 => Some(Self::Raw),
             1 => Some(Self::Lz4),
+            2 => Some(Self::Zstd),
             _ => None,
         }
     }
@@ -212,7 +215,7 @@ impl Entry {
                     && stored > 0
                     && match codec {
                         Codec::Raw => pages == 1 && stored == 4096,
-                        Codec::Lz4 => u64::from(stored) < pages * 4096,
+                        Codec::Lz4 | Codec::Zstd => u64::from(stored) < pages * 4096,
                     }
             }
             ZERO | LOST => bits & !(3 << KIND_SHIFT) == 0,

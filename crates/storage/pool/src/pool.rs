@@ -16,6 +16,8 @@ use crate::format::{PAGE_BYTES, crc};
 use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all};
 use crate::members::{Label, Members};
 use crate::place::{Codec, Place};
+use crate::room::Promise;
+use crate::settings::Shared;
 use crate::waiting::Syncs;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
@@ -58,6 +60,8 @@ pub struct NewVolume {
     pub codec: Codec,
     /// Bytes that it and its snapshots may take; `None`: no limit.
     pub quota: Option<u64>,
+    /// Bytes that are kept for it; 0: none; [`RESERVE_FULL`](crate::RESERVE_FULL): its size.
+    pub reserve: u64,
     /// `None`: a random one.
     pub id: Option<Uuid>,
 }
@@ -175,8 +179,14 @@ impl Pool {
             block_size: new.block_size,
             codec: new.codec,
             quota: new.quota.unwrap_or(0),
+            reserve: new.reserve,
             head,
         };
+        self.require(io, crate::features::of_volume(&volume))
+            .await?;
+        if volume.reserve > 0 {
+            self.promise(&volume.name, &[Promise::of(&volume)])?;
+        }
         self.change(io, Op::CreateVolume(volume)).await
     }
 
@@ -196,13 +206,15 @@ impl Pool {
         }
         let held = self.maintenance.lock().await;
         let mut members = Vec::new();
+        let mut promises = Vec::new();
         {
             let mut inner = self.lock();
             let catalog = &mut inner.state.catalog;
             for volume in volumes {
-                if !catalog.volumes.contains_key(volume) {
+                let Some(found) = catalog.volumes.get(volume) else {
                     return Err(self.no_volume(volume));
-                }
+                };
+                let promise = (found.reserve > 0).then(|| Promise::of(found));
                 let key = (volume.clone(), name.to_owned());
                 let is_repeated = members
                     .iter()
@@ -210,12 +222,17 @@ impl Pool {
                 if is_repeated || catalog.snapshots.contains_key(&key) {
                     return Err(self.exists(&snapshot_name(volume, name)));
                 }
+                let head = catalog.new_layer_id();
+                promises.extend(promise.map(|it| it.behind_snapshot(head)));
                 members.push(SnapshotMember {
                     volume: volume.clone(),
                     id: Uuid::new_v4(),
-                    head: catalog.new_layer_id(),
+                    head,
                 });
             }
+        }
+        if !promises.is_empty() {
+            self.promise(&volumes.join(", "), &promises)?;
         }
         let op = Op::Snapshot {
             name: name.to_owned(),
@@ -291,6 +308,7 @@ impl Pool {
                 return Err(self.no_snapshot(volume, snapshot));
             };
             let asked = found.shape.block_size;
+            let size = found.shape.size;
             // A volume of another block size has taken the name.
             let present = catalog
                 .volumes
@@ -303,7 +321,20 @@ impl Pool {
                     asked,
                 });
             }
-            catalog.new_layer_id()
+            let layer = catalog.new_layer_id();
+            let found = catalog.volumes.get(volume);
+            // Otherwise it needs no more than it had.
+            let grows = found.filter(|of| of.reserve > 0 && size > of.size);
+            let reserved = grows.map(|of| {
+                let dropped = catalog.layers.get(&of.head).map_or(0, |layer| layer.owned);
+                let next = VolumeRecord { size, ..of.clone() };
+                Promise::of(&next).rolled_back(dropped, layer)
+            });
+            drop(inner);
+            if let Some(promise) = reserved {
+                self.promise(volume, &[promise])?;
+            }
+            layer
         };
         let op = Op::RollBack {
             volume: volume.to_owned(),
@@ -329,12 +360,8 @@ impl Pool {
             self.settle().await;
         }
         let _held = self.maintenance.lock().await;
-        let (present, block_size) = {
-            let inner = self.lock();
-            let found = inner.state.catalog.volumes.get(volume);
-            let found = found.ok_or_else(|| self.no_volume(volume))?;
-            (found.size, found.block_size)
-        };
+        let found = self.record_of(volume)?;
+        let (present, block_size) = (found.size, found.block_size);
         check_size(volume, size, block_size)?;
         if size == present {
             return Ok(());
@@ -357,6 +384,10 @@ impl Pool {
             }
             Some(claim) => Some(claim?),
         };
+        if size > present && found.reserve > 0 {
+            let next = VolumeRecord { size, ..found };
+            self.promise(volume, &[Promise::of(&next).renewed()])?;
+        }
         let op = Op::Resize {
             volume: volume.to_owned(),
             size,
@@ -403,7 +434,18 @@ impl Pool {
     }
 
     /// Puts a change of the catalogue into the log; it is on the medium, and made, when this ends.
-    async fn change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
+    pub(crate) async fn change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
+        let result = self.log_change(io, op).await;
+        if result.is_err() {
+            // What was promised for it is not needed.
+            let mut inner = self.lock();
+            let Inner { room, state, .. } = &mut *inner;
+            room.take_over(&state.catalog);
+        }
+        result
+    }
+
+    async fn log_change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
         let bytes = op.encode();
         let piece = Piece {
             page: 0,
@@ -442,8 +484,14 @@ impl Pool {
             name: name.to_owned(),
             read: found.head,
             write: found.head,
+            settings: Arc::new(Shared::new(&found)),
         });
         Ok((slot, found))
+    }
+
+    /// The settings of an open volume, as they change.
+    pub(crate) fn shared_settings(&self, slot: usize) -> Arc<Shared> {
+        self.lock().open[slot].settings.clone()
     }
 
     pub(crate) fn give_back_volume(&self, slot: usize) {
@@ -490,7 +538,7 @@ impl Pool {
         }
     }
 
-    fn no_volume(&self, volume: &str) -> PoolError {
+    pub(crate) fn no_volume(&self, volume: &str) -> PoolError {
         PoolError::NoVolume {
             pool: self.name().to_owned(),
             volume: volume.to_owned(),

@@ -10,7 +10,7 @@ use crate::desk::Step;
 use crate::open::{create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant};
-use crate::{NewVolume, POOL, Pool, PoolError};
+use crate::{NewVolume, POOL, Pool, PoolError, VolumeSettings};
 
 const BLOCK: usize = 512;
 /// Blocks that a history works on; the volume is longer.
@@ -128,7 +128,12 @@ impl Scene {
             members,
             after: None,
         };
-        for (name, codec) in [("plain", Codec::Raw), ("packed", Codec::Lz4)] {
+        let packed = if (seed / 2).is_multiple_of(2) {
+            Codec::Zstd
+        } else {
+            Codec::Lz4
+        };
+        for (name, codec) in [("plain", Codec::Raw), ("packed", packed)] {
             scene.make(name, codec).expect("power");
         }
         scene
@@ -141,6 +146,7 @@ impl Scene {
             block_size: 512,
             codec,
             quota: None,
+            reserve: 0,
             id: None,
         };
         self.change(|pool, io| async move { pool.create_volume(&io, new).await })?
@@ -315,10 +321,11 @@ impl Scene {
         let kind = if self.is_busy && self.dice.once_in(2) {
             [22, 23, 23, 14][usize::try_from(self.dice.below(4)).expect("few")]
         } else {
-            self.dice.below(29)
+            self.dice.below(30)
         };
         match kind {
-            28 => self.change_drives(&volume),
+            28 => self.set(&volume),
+            29 => self.change_drives(&volume),
             24..=27 => self.burst(&volume),
             0..=11 => {
                 let count = 1 + self.dice.below(40);
@@ -417,6 +424,21 @@ impl Scene {
             let first = self.dice.below(BLOCKS - count);
             self.write(volume, first, count, false)?;
         }
+        Some(())
+    }
+
+    /// The same volume compresses otherwise from now on.
+    fn set(&mut self, volume: &str) -> Option<()> {
+        let codec = [Codec::Raw, Codec::Lz4, Codec::Zstd];
+        let settings = VolumeSettings {
+            codec: Some(codec[usize::try_from(self.dice.below(3)).expect("few")]),
+            ..VolumeSettings::default()
+        };
+        let name = volume.to_owned();
+        let set = self.change(|pool, io| async move { pool.set(&io, &name, settings).await })?;
+        // It may need a checkpoint, for which there is no space.
+        let is_expected = matches!(set, Ok(()) | Err(PoolError::NoSpace { .. }));
+        assert!(is_expected, "{set:?}");
         Some(())
     }
 
@@ -680,10 +702,34 @@ fn planted_faults_are_found() {
         Planted::StopsAtGap,
         Planted::NoDurableWrites,
         Planted::ForgetsZeros,
-        Planted::ListsBeforeTheDrive,
     ] {
         assert!(is_found(Some(fault), false), "{fault:?}");
     }
+    plant(Some(Planted::ListsBeforeTheDrive));
+    let result = std::panic::catch_unwind(cut_while_drives_change);
+    plant(None);
+    assert!(result.is_err(), "a drive that is listed too early");
+}
+
+/// The power goes at each operation of the addition of a drive, and of a removal.
+fn cut_while_drives_change() {
+    for drives in [1, 2] {
+        for left in 0..60 {
+            for seed in [3 * left, 3 * left + 1, 3 * left + 2] {
+                let mut scene = Scene::create(seed, drives, true);
+                scene.write("plain", 0, 300, true).expect("power");
+                scene.rig.disks.left = left;
+                // With one drive another is added; with two, either comes or goes.
+                while scene.change_drives("plain").is_some() {}
+                scene.interrupt(seed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_while_drives_come_and_go_leaves_a_pool_that_opens() {
+    cut_while_drives_change();
 }
 
 #[test]

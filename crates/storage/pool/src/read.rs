@@ -8,6 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::format::chunk::{self, UnpackError};
 use crate::format::record::LayerId;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
 use crate::log::Inner;
@@ -356,10 +357,10 @@ fn unpack(stored: &Stored, bytes: &[u8], plain: &mut [u8]) -> Result<(), ReadErr
     if crc(bytes) != stored.crc {
         return Err(ReadError::Checksum);
     }
-    match lz4_flex::block::decompress_into(bytes, plain) {
-        Ok(length) if length == plain.len() => Ok(()),
-        Ok(_) | Err(_) => Err(ReadError::Checksum),
-    }
+    chunk::unpack(stored.codec, bytes, plain).map_err(|error| match error {
+        UnpackError::Damaged => ReadError::Checksum,
+        UnpackError::OutOfMemory => ReadError::OutOfMemory,
+    })
 }
 
 /// Runs that are read together.

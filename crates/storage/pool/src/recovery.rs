@@ -279,6 +279,10 @@ impl<'a> Loader<'a> {
                     .ok_or_else(|| wrong("a layer"))?;
                 layer.map.insert_leaf(number, leaf);
             }
+            Item::Reserve { volume, bytes } => {
+                let volume = catalog.volumes.get_mut(&volume);
+                volume.ok_or_else(|| wrong("a volume"))?.reserve = bytes;
+            }
             Item::End { items } => {
                 if items != self.items {
                     return Err(wrong("the number of its items"));

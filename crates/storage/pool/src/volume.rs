@@ -10,12 +10,14 @@ use longshore_volume::{
     Lba, Operation, Outline, Reply, Request, Throttle, Volume, VolumeError, WriteCache,
 };
 
+use crate::format::chunk;
 use crate::format::record::PartKind;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
 use crate::log::{Failure, LaneName, Piece, Target, settle, settle_all};
 use crate::place::{Codec, Content};
 use crate::pool::{Pool, pages};
 use crate::read::ReadError;
+use crate::settings::Shared;
 
 /// Most pages that one part of a record sets to zero.
 const ZERO_PAGES_MAX: u64 = 1 << 16;
@@ -25,9 +27,6 @@ const CHUNK_PAGES: usize = 4;
 
 /// Most pages of a raw part.
 const RAW_PAGES_MAX: usize = 128;
-
-/// Bytes that compression has to save to be worth it.
-const SAVING_MIN: usize = 512;
 
 /// Chunks that did not become smaller, until the rest of a request is kept as it is.
 const GIVE_UP: u32 = 4;
@@ -40,9 +39,7 @@ pub(crate) struct PoolVolume {
     /// What it is called in the pool.
     pub name: String,
     pub outline: Outline,
-    pub codec: Codec,
-    /// Bytes that it and its snapshots may take; 0: no limit.
-    pub quota: u64,
+    pub settings: Arc<Shared>,
     pub is_read_only: bool,
     /// Every write is on the medium when it ends.
     pub write_through: bool,
@@ -62,14 +59,11 @@ fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Vec<Piece<
     let mut pieces = Vec::new();
     let mut failures = 0;
     let mut raw = 0..0;
-    for (number, chunk) in payload.chunks(CHUNK_PAGES * PAGE).enumerate() {
+    for (number, plain) in payload.chunks(CHUNK_PAGES * PAGE).enumerate() {
         let start = number * CHUNK_PAGES * PAGE;
-        let smaller = match codec {
-            Codec::Lz4 if failures < GIVE_UP => {
-                let compressed = lz4_flex::block::compress(chunk);
-                (compressed.len() + SAVING_MIN <= chunk.len()).then_some(compressed)
-            }
-            Codec::Lz4 | Codec::Raw => None,
+        let smaller = match failures < GIVE_UP {
+            true => chunk::pack(codec, plain),
+            false => None,
         };
         match smaller {
             Some(compressed) => {
@@ -79,8 +73,8 @@ fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Vec<Piece<
                 pieces.push(Piece {
                     page: page + long(start / PAGE),
                     kind: PartKind::Chunk {
-                        codec: Codec::Lz4,
-                        pages: u8::try_from(chunk.len() / PAGE).expect("at most four"),
+                        codec,
+                        pages: u8::try_from(plain.len() / PAGE).expect("at most four"),
                         crc: crc(&compressed),
                     },
                     bytes: compressed.into(),
@@ -92,7 +86,7 @@ fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Vec<Piece<
                 if raw.is_empty() {
                     raw = start..start;
                 }
-                raw.end = start + chunk.len();
+                raw.end = start + plain.len();
             }
         }
     }
@@ -172,11 +166,12 @@ impl PoolVolume {
 
     /// Bytes of a write may not take the volume beyond its quota.
     fn admit_bytes(&self, bytes: u64) -> Result<(), VolumeError> {
-        if self.quota == 0 {
+        let quota = self.settings.quota();
+        if quota == 0 {
             return Ok(());
         }
         let owned = self.pool.owned_by(&self.name);
-        if owned + bytes > self.quota {
+        if owned + bytes > quota {
             return Err(VolumeError::NoSpace);
         }
         Ok(())
@@ -214,7 +209,7 @@ impl PoolVolume {
         let (middle, tail) = rest.split_at(short(whole.end - whole.start));
         if !middle.is_empty() {
             let first = whole.start / PAGE_BYTES;
-            let pieces = pack(self.codec, first, middle, self.raw_pages());
+            let pieces = pack(self.settings.codec(), first, middle, self.raw_pages());
             self.put(io, LaneName::Data, pieces, durable, false).await?;
         }
         if !tail.is_empty() {
@@ -250,7 +245,7 @@ impl PoolVolume {
         result.map_err(|error| self.read_failed(error))?;
         let at = short(offset - start);
         buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        let pieces = pack(self.codec, page, &buffer, 1);
+        let pieces = pack(self.settings.codec(), page, &buffer, 1);
         let result = self.put(io, LaneName::Data, pieces, durable, true).await;
         drop(held);
         result
@@ -484,7 +479,9 @@ impl Volume for PoolVolume {
         match grown {
             Ok(()) => Ok(self.outline.grow_to(size_bytes)),
             Err(crate::PoolError::Size { .. }) => Err(VolumeError::OutOfRange),
-            Err(crate::PoolError::NoSpace { .. }) => Err(VolumeError::NoSpace),
+            Err(crate::PoolError::NoSpace { .. } | crate::PoolError::CannotReserve { .. }) => {
+                Err(VolumeError::NoSpace)
+            }
             Err(crate::PoolError::ReadOnly { .. }) => Err(VolumeError::ReadOnly),
             Err(crate::PoolError::OutOfMemory) => Err(VolumeError::OutOfMemory),
             Err(error) => Err(VolumeError::Io {

@@ -665,7 +665,7 @@ const POOL: Page = Page {
         "While a server has the pool open, the verbs go through its control API, except `check`, which needs the pool to be \
          closed. Otherwise they open the drives themselves. `create` always does.",
         "Volumes that are served are resized with `longshore volume resize`, since their size is part of the \
-         configuration. `resize`, `delete` and `rollback` here take volumes that are not served.",
+         configuration. `resize`, `delete` and `rollback` here take volumes that are not served. `set` takes both.",
         "A pool has no mirror, and no drive can be added or removed. Losing a drive is losing the pool.",
     ],
     signals: &[],
@@ -692,6 +692,10 @@ const POOL: Page = Page {
         (
             "Make a snapshot of two volumes at one moment while they are served:",
             "longshore pool snapshot create tank monday disk0 disk1",
+        ),
+        (
+            "Compress what is written to a volume from now on in another way:",
+            "longshore pool volume set tank disk0 --compression zstd",
         ),
         (
             "Make a volume of a snapshot:",

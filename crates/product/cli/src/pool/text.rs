@@ -34,6 +34,9 @@ pub fn detail(pool: &Pool) -> String {
         table.row("size", Bytes(usage.size_bytes));
         table.row("capacity", Bytes(usage.capacity_bytes));
         table.row("used", used(usage.used_bytes, usage.capacity_bytes));
+        if usage.reserved_bytes > 0 {
+            table.row("reserved", Bytes(usage.reserved_bytes));
+        }
         let free = format!(
             "{} of {}, of {} each",
             usage.free_segments,
@@ -66,6 +69,7 @@ pub fn detail(pool: &Pool) -> String {
                 "SHARED",
                 "COMPRESSION",
                 "QUOTA",
+                "RESERVED",
                 "SERVED",
             ],
             pool.volumes.iter().map(volume_row).collect(),
@@ -122,8 +126,18 @@ fn volume_row(volume: &PoolVolume) -> Vec<String> {
         Bytes(volume.shared_bytes).to_string(),
         printable(&volume.compression),
         quota.map_or_else(|| "none".to_owned(), |quota| Bytes(quota).to_string()),
+        reserve(volume),
         yes(volume.in_use),
     ]
+}
+
+fn reserve(volume: &PoolVolume) -> String {
+    let full = if volume.reserve_full { " (full)" } else { "" };
+    let bytes = volume.reserve_bytes;
+    bytes.map_or_else(
+        || "none".to_owned(),
+        |bytes| format!("{}{full}", Bytes(bytes)),
+    )
 }
 
 fn snapshot_row(snapshot: &PoolSnapshot) -> Vec<String> {

@@ -129,6 +129,7 @@ const VERBS: &[&str] = &[
     "pool destroy tank",
     "pool volume create tank a 1M",
     "pool volume resize tank a 2M",
+    "pool volume set tank a --compression zstd",
     "pool volume delete tank a",
     "pool snapshot create tank s a",
     "pool snapshot clone tank a@s b",

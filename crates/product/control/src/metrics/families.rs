@@ -287,6 +287,11 @@ fn pools(sources: &Sources<'_>) -> Vec<Family> {
             |it| it.used_bytes,
         ),
         bytes(
+            "longshore_pool_reserved_bytes",
+            "What is kept in a pool for volumes with reserved space, beside their data",
+            |it| it.reserved_bytes,
+        ),
+        bytes(
             "longshore_pool_map_bytes",
             "Memory of the maps of a pool",
             |it| it.map_bytes,
@@ -309,6 +314,15 @@ fn pools(sources: &Sources<'_>) -> Vec<Family> {
             let mut labels = name(pool);
             labels.push(("volume", volume.name.clone()));
             (labels, gauge(volume.owned_bytes))
+        }),
+        Family::new(
+            "longshore_pool_volume_reserve_bytes",
+            "Bytes of a pool that are kept for a volume",
+        )
+        .each(volumes(), |(pool, volume)| {
+            let mut labels = name(pool);
+            labels.push(("volume", volume.name.clone()));
+            (labels, gauge(volume.reserve_bytes.unwrap_or(0)))
         }),
         Family::new(
             "longshore_pool_snapshots",

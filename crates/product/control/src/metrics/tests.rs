@@ -117,6 +117,8 @@ fn pool() -> Pool {
             block_size: 512,
             compression: "none".to_owned(),
             quota_bytes: None,
+            reserve_bytes: None,
+            reserve_full: false,
             owned_bytes: 4096,
             shared_bytes: 1,
             in_use: true,

@@ -9,7 +9,7 @@ use longshore_api::access::Role;
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
     NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolDriveRemoval,
-    PoolEnd, PoolResize, PoolScrub, SnapshotId,
+    PoolEnd, PoolResize, PoolScrub, PoolVolumeSettings, SnapshotId,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use serde::de::DeserializeOwned;
@@ -135,6 +135,18 @@ pub(crate) fn routes() -> Vec<Route> {
                 "/api/v1/pools/{name}/volumes/{volume}:resize",
                 "resizePoolVolume",
                 "Change the size of a volume that is not served",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route {
+            body: Some(of::<PoolVolumeSettings>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}/volumes/{volume}:set",
+                "setPoolVolume",
+                "Change compression, quota or reserved space of a volume, also while it is served",
                 admin,
                 the_pool,
                 None,
@@ -285,12 +297,18 @@ async fn act_on_volume(
     Path((name, place)): Path<(String, String)>,
     Input(body): Input<Value>,
 ) -> Answer {
-    let Some((volume, "resize")) = place.rsplit_once(':') else {
-        return Err(no_action("a volume of a pool"));
+    let wanted = match place.rsplit_once(':') {
+        Some((volume, "resize")) => PoolChange::Resize {
+            volume: volume.to_owned(),
+            to: read(body)?,
+        },
+        Some((volume, "set")) => PoolChange::Set {
+            volume: volume.to_owned(),
+            to: read(body)?,
+        },
+        _ => return Err(no_action("a volume of a pool")),
     };
-    let volume = volume.to_owned();
-    let to = read(body)?;
-    change(&app, known, name, PoolChange::Resize { volume, to }).await
+    change(&app, known, name, wanted).await
 }
 
 async fn create_snapshot(

@@ -12,6 +12,8 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::pools::InPool;
+
 /// What is looked at as a whole: a block of the file system that holds the old end of a file may be allocated.
 const CHUNK_BYTES: u64 = 64 << 10;
 
@@ -30,6 +32,8 @@ pub(super) struct Growth {
     pub volume: Arc<dyn Volume>,
     /// What has no file of its own grows after the switch.
     pub path: Option<PathBuf>,
+    /// The volume of a pool that it is.
+    pub in_pool: Option<InPool>,
     pub size: u64,
 }
 
@@ -50,6 +54,11 @@ impl Growth {
         let condition = self.volume.inspect();
         if !condition.is_sound() {
             return Err(condition.to_string());
+        }
+        if let Some(in_pool) = &self.in_pool {
+            in_pool
+                .check_growth(self.size)
+                .map_err(|error| error.to_string())?;
         }
         let Some(path) = &self.path else {
             return Ok(None);

@@ -294,8 +294,10 @@ pub(super) fn normal(keys: &Keys, directory: &Path) -> Keys {
             *value = drives.collect::<Vec<_>>().join("+").into();
         } else if PATHS.contains(&key) {
             *value = directory.join(&*text).to_string_lossy().into();
-        } else if matches!(key, "size" | "block-size" | "physical-block-size" | "quota")
-            || key.ends_with("-length")
+        } else if matches!(
+            key,
+            "size" | "block-size" | "physical-block-size" | "quota" | "reserve"
+        ) || key.ends_with("-length")
             || key.starts_with("max-")
         {
             if let Ok(Size(bytes)) = Size::parse(text) {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::keys;
 use crate::config::file::ConfigFile;
-use crate::config::pool::Compression;
+use crate::config::pool::{Compression, Reserve};
 use crate::config::subsystem::DEFAULT_SUBSYSTEM;
 use crate::config::target::DEFAULT_TARGET;
 use crate::config::{Arguments, Config};
@@ -352,6 +352,8 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
         let compression = pool.compression.map(Compression::word);
         set("compression", compression.map(Value::from));
         set("quota", pool.quota.map(Value::from));
+        let reserve = pool.reserve.map(|bytes| Reserve(bytes).word());
+        set("reserve", reserve.map(Value::from));
     }
     keys
 }

@@ -35,7 +35,7 @@ const TAKEN_OVER: [&str; 8] = [
 const LISTENERS: [&str; 2] = ["listen.iscsi", "listen.nvme"];
 
 /// Keys of a volume that can change while it is open.
-const IN_PLACE: [&str; 10] = [
+const IN_PLACE: [&str; 13] = [
     "size",
     "read-only",
     "enabled",
@@ -46,6 +46,9 @@ const IN_PLACE: [&str; 10] = [
     "max-read-bytes",
     "max-write-bytes",
     "burst",
+    "compression",
+    "quota",
+    "reserve",
 ];
 
 /// The steps from one state to another, in the order in which they are carried out: volumes come before the maps that need
@@ -128,6 +131,9 @@ fn effect(action: Action, kind: ObjectKind, changes: &[KeyChange]) -> Option<Str
         (Action::Remove, _) => "its sessions end",
         (Action::Change, ObjectKind::Volume) if starts(&["size"]) => {
             "hosts are notified of the new size"
+        }
+        (Action::Change, ObjectKind::Volume) if starts(&["compression"]) => {
+            "for what is written from now on"
         }
         (Action::Change, ObjectKind::Volume) if starts(&["enabled"]) => {
             "hosts are notified of added and removed numbers"

@@ -16,7 +16,7 @@ use crate::backends::backends;
 use crate::config::VolumeSource;
 use crate::machine;
 use crate::opening::log_opened;
-use crate::pools::MadeVolume;
+use crate::pools::{self, MadeVolume, NewSettings, SetVolume};
 
 /// Volumes that were opened for a change. Files that were created or made longer for it are as before again unless they
 /// are [kept](Self::keep).
@@ -26,6 +26,7 @@ pub(super) struct Prepared {
     created: Vec<NewFile>,
     grown: Vec<GrownFile>,
     made: Vec<MadeVolume>,
+    set: Vec<SetVolume>,
 }
 
 /// What is to be prepared.
@@ -34,6 +35,8 @@ pub(super) struct Preparation {
     pub sources: Vec<VolumeSource>,
     /// Volumes that are open and are to be larger.
     pub growths: Vec<Growth>,
+    /// Volumes of pools that are open and get other settings.
+    pub settings: Vec<NewSettings>,
     /// The identities of the volumes that stay open.
     pub known: HashMap<Uuid, String>,
     pub state_directory: Option<PathBuf>,
@@ -94,6 +97,7 @@ impl Prepared {
     ) -> Result<Self, Box<Problem>> {
         let Preparation {
             sources,
+            settings,
             mut known,
             state_directory,
             ..
@@ -114,6 +118,13 @@ impl Prepared {
                 Box::new(Problem::new(ProblemCode::System, title))
             })?;
             step!("grown");
+        }
+        for new in &settings {
+            let set = new.apply().map_err(|error| {
+                let about = format!("volume {}", new.name);
+                Box::new(pools::problem(&new.name, &error).about(about))
+            })?;
+            prepared.set.extend(set);
         }
         Ok(prepared)
     }
@@ -173,6 +184,7 @@ impl Prepared {
         self.created.clear();
         self.grown.clear();
         self.made.clear();
+        self.set.clear();
         std::mem::take(&mut self.volumes)
     }
 
@@ -186,6 +198,7 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         shrink_all_back(&std::mem::take(&mut self.grown));
         self.created.drain(..).for_each(|file| remove_unused(&file));
+        self.set.drain(..).for_each(|set| set.undo());
         let made = std::mem::take(&mut self.made);
         if !made.is_empty() {
             // Volumes that are open cannot be deleted.

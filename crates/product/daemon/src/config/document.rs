@@ -22,7 +22,7 @@ use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
-use super::pool::{Compression, PoolPlace, PoolSettings, PoolTable};
+use super::pool::{Compression, PoolPlace, PoolSettings, PoolTable, Quota, Reserve};
 use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{
     Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl, TlsDerivation, TlsIdentity,
@@ -106,7 +106,8 @@ pub struct VolumeTable {
     pool: Option<PoolPlace>,
     pool_volume: Option<String>,
     compression: Option<Compression>,
-    quota: Option<Size>,
+    quota: Option<Quota>,
+    reserve: Option<Reserve>,
     url: Option<RemoteUrl>,
     secret_file: Option<PathBuf>,
     dhchap_secret_file: Option<PathBuf>,
@@ -173,6 +174,7 @@ impl VolumeTable {
                 volume: self.pool_volume.clone(),
                 compression: self.compression,
                 quota: self.quota,
+                reserve: self.reserve,
             },
         }
     }

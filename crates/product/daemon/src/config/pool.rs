@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use longshore_pool::PoolOptions;
 use longshore_pool::place::Codec;
+use longshore_pool::{PoolOptions, RESERVE_FULL};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use toml::Spanned;
@@ -45,7 +45,9 @@ pub struct PoolSettings {
     pub volume: Option<String>,
     pub compression: Option<Compression>,
     /// Bytes that it and its snapshots may take.
-    pub quota: Option<Size>,
+    pub quota: Option<Quota>,
+    /// Bytes that are kept for it.
+    pub reserve: Option<Reserve>,
 }
 
 impl PoolSettings {
@@ -58,6 +60,7 @@ impl PoolSettings {
             volume: self.volume,
             compression: self.compression.map(|it| it.0),
             quota: self.quota.map(|quota| quota.0),
+            reserve: self.reserve.map(|reserve| reserve.0),
         }
     }
 
@@ -102,8 +105,12 @@ pub enum PoolSettingError {
         "`{0}` names no pool; write the name of a pool, or its drives: /srv/a.img{AND}/srv/b.img"
     )]
     Place(String),
-    #[error("`{0}` is not a compression; use none or lz4")]
+    #[error("`{0}` is not a compression; use none, lz4 or zstd")]
     Compression(String),
+    #[error("`{0}` is not a quota; use none, or a size such as 20G")]
+    Quota(String),
+    #[error("`{0}` is not what can be reserved; use none, full, or a size such as 20G")]
+    Reserve(String),
     #[error(
         "there is no pool `{pool}`{suggestion}; add a [[pool]] table, or write the paths of its drives, with a `/`: \
          ./tank.img"
@@ -162,6 +169,7 @@ impl Compression {
         match codec {
             Codec::Raw => "none",
             Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
         }
     }
 }
@@ -170,13 +178,87 @@ impl FromStr for Compression {
     type Err = PoolSettingError;
 
     fn from_str(text: &str) -> Result<Self, PoolSettingError> {
-        let known = [Codec::Raw, Codec::Lz4].into_iter();
+        let known = [Codec::Raw, Codec::Lz4, Codec::Zstd].into_iter();
         let found = known.map(Self).find(|it| Self::word(it.0) == text);
         found.ok_or_else(|| PoolSettingError::Compression(text.to_owned()))
     }
 }
 
 deserialize_from_str!(Compression);
+
+/// Bytes that a volume and its snapshots may take; 0: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota(pub u64);
+
+impl FromStr for Quota {
+    type Err = PoolSettingError;
+
+    fn from_str(text: &str) -> Result<Self, PoolSettingError> {
+        match text {
+            "none" => Ok(Self(0)),
+            _ => match Size::parse(text) {
+                Ok(size) => Ok(Self(size.0)),
+                Err(_) => Err(PoolSettingError::Quota(text.to_owned())),
+            },
+        }
+    }
+}
+
+/// Bytes that are kept for a volume; 0: none; [`RESERVE_FULL`]: its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve(pub u64);
+
+impl Reserve {
+    /// What is written for it.
+    #[must_use]
+    pub fn word(self) -> String {
+        match self.0 {
+            0 => "none".to_owned(),
+            RESERVE_FULL => "full".to_owned(),
+            bytes => bytes.to_string(),
+        }
+    }
+}
+
+impl FromStr for Reserve {
+    type Err = PoolSettingError;
+
+    fn from_str(text: &str) -> Result<Self, PoolSettingError> {
+        match text {
+            "none" => Ok(Self(0)),
+            "full" => Ok(Self(RESERVE_FULL)),
+            _ => match Size::parse(text) {
+                Ok(size) => Ok(Self(size.0)),
+                Err(_) => Err(PoolSettingError::Reserve(text.to_owned())),
+            },
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Quota {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or_number(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Reserve {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or_number(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+/// Sizes are written as text, or as numbers of bytes.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(text) => Ok(text),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        other => Err(D::Error::custom(format!("`{other}` is not a size"))),
+    }
+}
 
 #[cfg(test)]
 mod tests {

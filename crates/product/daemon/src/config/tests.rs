@@ -955,7 +955,7 @@ fn volumes_name_pools_of_the_file_or_their_drives() {
     let text = "[[pool]]\nname = \"tank\"\ndrives = [\"a.img\", \"/dev/sdx\"]\ndirect = true\n\
         [[volume]]\nname = \"x\"\nbackend = \"pool\"\npool = \"tank\"\npool-volume = \"y@monday\"\n\
         [[volume]]\nname = \"z\"\nbackend = \"pool\"\npool = [\"./b.img\", \"/c.img\"]\nsize = \"1G\"\n\
-        compression = \"lz4\"\nquota = \"2G\"\n";
+        compression = \"lz4\"\nquota = \"2G\"\nreserve = \"full\"\n";
     let config = assemble(text).unwrap();
     let options = |place: usize| {
         let spec = &config.volumes[place].spec;
@@ -971,6 +971,7 @@ fn volumes_name_pools_of_the_file_or_their_drives() {
     assert!(!direct);
     assert_eq!(listed.drives.len(), 2);
     assert_eq!(listed.quota, Some(2 << 30));
+    assert_eq!(listed.reserve, Some(longshore_pool::RESERVE_FULL));
     for (text, expected) in [
         (
             text.replace("pool = \"tank\"", "pool = \"tonk\""),
@@ -986,7 +987,7 @@ fn volumes_name_pools_of_the_file_or_their_drives() {
         ),
         (
             text.replace("compression = \"lz4\"", "compression = \"zip\""),
-            "use none or lz4",
+            "use none, lz4 or zstd",
         ),
     ] {
         let message = refusal(&text);
@@ -1003,6 +1004,10 @@ fn options_of_pools_mean_nothing_to_others_nor_those_of_others_to_pools() {
         ),
         ("d,backend=pool,pool=/a,queues=2", "queues means nothing"),
         ("d,backend=iscsi,quota=1G", "quota means nothing"),
+        (
+            "d,backend=mem,size=1M,reserve=full",
+            "reserve means nothing",
+        ),
         ("d,backend=pool", "needs pool="),
         ("d,backend=pool,pool=/a,path=/b", "path means nothing"),
     ] {

@@ -7,8 +7,9 @@
 //!   path        PATH                             file, block
 //!   pool        NAME | DRIVE[+DRIVE]…            pool: its name, or all its drives
 //!   pool-volume NAME[@SNAPSHOT]                  pool: what the volume is called there
-//!   compression none | lz4                       pool: how a new volume keeps its data
-//!   quota       20G                              pool: what a new volume and its snapshots may take
+//!   compression none | lz4 | zstd                pool: how new data is kept
+//!   quota       none | 20G                       pool: what the volume and its snapshots may take
+//!   reserve     none | full | 20G                pool: space that is kept for the volume
 //!   url         iscsi://… | nvme+tcp://…         iscsi, nvme-tcp: the remote volume
 //!   size        10G                              null, mem: required; file, pool: creates it
 //!   block-size  512 | 4096                       512 when not given
@@ -439,7 +440,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 40] = [
+const KEYS: [&str; 41] = [
     "backend",
     "path",
     "size",
@@ -468,6 +469,7 @@ const KEYS: [&str; 40] = [
     "pool-volume",
     "compression",
     "quota",
+    "reserve",
     "url",
     "secret-file",
     "dhchap-secret-file",
@@ -633,8 +635,12 @@ impl VolumeSettings {
                 once(key, &mut self.pool.compression, compression)
             }
             "quota" => {
-                let quota = Size::parse(&needed(value)?).map_err(SettingError::from)?;
+                let quota = needed(value)?.parse().map_err(SettingError::from)?;
                 once(key, &mut self.pool.quota, quota)
+            }
+            "reserve" => {
+                let reserve = needed(value)?.parse().map_err(SettingError::from)?;
+                once(key, &mut self.pool.reserve, reserve)
             }
             _ if key.starts_with("max-") || key == "burst" => {
                 self.limits.take(key, &needed(value)?)

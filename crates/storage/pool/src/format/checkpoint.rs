@@ -121,6 +121,11 @@ pub enum Item {
         number: u32,
         leaf: Box<Leaf>,
     },
+    /// Space that is kept for a volume, which was named before.
+    Reserve {
+        volume: String,
+        bytes: u64,
+    },
     /// The last one, and the number of those before it.
     End {
         items: u64,
@@ -145,6 +150,7 @@ const SEGMENT: u8 = 6;
 const HAND_OUT: u8 = 7;
 const LEAF: u8 = 8;
 const END: u8 = 9;
+const RESERVE: u8 = 10;
 
 /// Most bytes of an item: a leaf of single entries.
 const ITEM_MAX: usize = 64 << 10;
@@ -200,6 +206,11 @@ impl Item {
                 number,
                 leaf,
             } => encode_leaf(into, *layer, *number, leaf),
+            Self::Reserve { volume, bytes } => {
+                into.u8(RESERVE);
+                into.text(volume);
+                into.u64(*bytes);
+            }
             Self::End { items } => {
                 into.u8(END);
                 into.u64(*items);
@@ -268,6 +279,10 @@ impl Item {
             },
             LEAF => decode_leaf(take)?,
             END => Self::End { items: take.u64()? },
+            RESERVE => Self::Reserve {
+                volume: take.text()?,
+                bytes: take.u64()?,
+            },
             _ => return Err(FormatError::Field("the kind of an item")),
         })
     }
@@ -446,7 +461,11 @@ mod tests {
                 number: 7,
                 leaf: leaf(),
             },
-            Item::End { items: 6 },
+            Item::Reserve {
+                volume: "disk0".into(),
+                bytes: 7,
+            },
+            Item::End { items: 7 },
         ];
         let mut bytes = Vec::new();
         items.iter().for_each(|item| item.encode(&mut bytes));

@@ -9,6 +9,7 @@
 //! parts of a checkpoint ([`checkpoint`]).
 
 pub mod checkpoint;
+pub mod chunk;
 pub mod op;
 pub mod record;
 pub mod segment;

@@ -40,6 +40,13 @@ pub enum Op {
         volume: String,
         name: String,
     },
+    /// A volume gets other settings.
+    Set {
+        volume: String,
+        codec: Codec,
+        quota: u64,
+        reserve: u64,
+    },
 }
 
 /// A volume, as the catalogue keeps it.
@@ -54,6 +61,8 @@ pub struct VolumeRecord {
     pub codec: Codec,
     /// Bytes that its layers may take; 0: no limit.
     pub quota: u64,
+    /// Bytes that are kept for it; 0: none; all bits: its size.
+    pub reserve: u64,
     /// The layer that it writes to.
     pub head: LayerId,
 }
@@ -69,6 +78,7 @@ pub struct SnapshotMember {
 }
 
 impl VolumeRecord {
+    /// Without the reserved space, which stands by itself.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         into.text(&self.name);
         into.extend_from_slice(self.id.as_bytes());
@@ -87,6 +97,7 @@ impl VolumeRecord {
             block_size: take.u32()?,
             codec: Codec::of(take.u8()?).ok_or(FormatError::Field("a codec"))?,
             quota: take.u64()?,
+            reserve: 0,
             head: LayerId(take.u32()?),
         };
         let sizes_fit = matches!(volume.block_size, 512 | 4096)
@@ -107,8 +118,11 @@ impl Op {
         let mut bytes = Vec::new();
         match self {
             Self::CreateVolume(volume) => {
-                bytes.u8(1);
+                bytes.u8(if volume.reserve > 0 { 9 } else { 1 });
                 volume.encode(&mut bytes);
+                if volume.reserve > 0 {
+                    bytes.u64(volume.reserve);
+                }
             }
             Self::Resize { volume, size } => {
                 bytes.u8(2);
@@ -153,6 +167,18 @@ impl Op {
                 bytes.u8(7);
                 bytes.text(volume);
                 bytes.text(name);
+            }
+            Self::Set {
+                volume,
+                codec,
+                quota,
+                reserve,
+            } => {
+                bytes.u8(8);
+                bytes.text(volume);
+                bytes.u8(codec.code());
+                bytes.u64(*quota);
+                bytes.u64(*reserve);
             }
         }
         bytes
@@ -201,6 +227,17 @@ impl Op {
                 volume: take.text()?,
                 name: take.text()?,
             },
+            8 => Self::Set {
+                volume: take.text()?,
+                codec: Codec::of(take.u8()?).ok_or(FormatError::Field("a codec"))?,
+                quota: take.u64()?,
+                reserve: take.u64()?,
+            },
+            9 => {
+                let volume = VolumeRecord::decode(&mut take)?;
+                let reserve = take.u64()?;
+                Self::CreateVolume(VolumeRecord { reserve, ..volume })
+            }
             _ => return Err(FormatError::Field("the kind of a change")),
         };
         if !take.is_empty() {
@@ -223,10 +260,22 @@ mod tests {
             block_size: 512,
             codec: Codec::Lz4,
             quota: 0,
+            reserve: 0,
             head: LayerId(4),
         };
         let all = [
             Op::CreateVolume(volume.clone()),
+            Op::CreateVolume(VolumeRecord {
+                codec: Codec::Zstd,
+                reserve: u64::MAX,
+                ..volume.clone()
+            }),
+            Op::Set {
+                volume: "disk0".into(),
+                codec: Codec::Zstd,
+                quota: 5,
+                reserve: 6,
+            },
             Op::Resize {
                 volume: "disk0".into(),
                 size: 1 << 41,

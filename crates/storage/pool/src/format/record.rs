@@ -165,7 +165,7 @@ impl Part {
             && length > 0
             && match codec {
                 Codec::Raw => pages == 1 && length == 4096,
-                Codec::Lz4 => length < u32::from(pages) * 4096,
+                Codec::Lz4 | Codec::Zstd => length < u32::from(pages) * 4096,
             };
         let kind = match kind {
             RAW if pages > 0 && length == u32::from(pages) * 4096 => PartKind::Raw {

@@ -17,11 +17,14 @@ pub const DRIVES_MAX: usize = 32;
 /// Most bytes of a pool's name.
 pub const NAME_MAX: usize = 64;
 
-/// The incompatible feature that drives may be removed: they have no UUID in the list.
+/// An incompatible feature: drives may have been removed; they have no UUID in the list.
 pub const REMOVED_DRIVES: u64 = 1;
-
+/// An incompatible feature: there may be chunks compressed with zstd, and volumes that are to have them.
+pub const ZSTD: u64 = 1 << 1;
+/// An incompatible feature: settings of volumes have changed, or space was reserved.
+pub const SETTINGS: u64 = 1 << 2;
 /// Features that a version has to know to open the pool at all.
-pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES;
+pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS;
 /// Features that a version has to know to write to the pool.
 pub const READ_ONLY_COMPATIBLE_KNOWN: u64 = 0;
 

@@ -32,6 +32,7 @@ use crate::config::transmit::TransmitConfig;
 use crate::config::{Config, VolumeSource};
 use crate::descriptors;
 use crate::exports::listeners;
+use crate::pools::{InPool, NewSettings};
 use crate::portals::{Kind, Portal, PortalError};
 
 /// How long the storage of a volume may take to tell its size.
@@ -189,6 +190,7 @@ impl Plane {
                 .collect(),
             sources: coming,
             growths: growths(outlook, &kept),
+            settings: settings(outlook, &kept),
             state_directory: self.process.state_directory.clone(),
         };
         let prepared = self.prepare(revision, preparation)?;
@@ -215,7 +217,10 @@ impl Plane {
 
     /// Opens volumes and makes files longer.
     fn prepare(&self, revision: Revision, preparation: Preparation) -> Result<Prepared, Refused> {
-        if preparation.sources.is_empty() && preparation.growths.is_empty() {
+        if preparation.sources.is_empty()
+            && preparation.growths.is_empty()
+            && preparation.settings.is_empty()
+        {
             return Ok(Prepared::default());
         }
         let limit = self.storage_timeout();
@@ -589,10 +594,25 @@ fn growths(outlook: &Outlook, open: &OpenVolumes) -> Vec<Growth> {
             name: name.clone(),
             volume: Arc::clone(volume),
             path: spec.path.clone(),
+            in_pool: InPool::of(spec),
             size,
         })
     });
     growths.collect()
+}
+
+/// Volumes of pools that are open and get other settings.
+fn settings(outlook: &Outlook, open: &OpenVolumes) -> Vec<NewSettings> {
+    let steps = outlook.plan.steps.iter();
+    let changes =
+        steps.filter(|step| step.action == Action::Change && step.id.kind == ObjectKind::Volume);
+    let settings = changes.filter_map(|step| {
+        let name = &step.id.name;
+        let spec = &source_of(&outlook.config, name)?.spec;
+        open.get(name)?;
+        NewSettings::of(spec)
+    });
+    settings.collect()
 }
 
 /// Volumes that are open, and leave or are replaced by others of their names.

@@ -130,7 +130,9 @@ fn each_way_to_misspell_has_its_own_message() {
             "d,backend=rbd",
             "backend `rbd` is not available in this version",
         ),
-        ("d,compression=zip", "use none or lz4"),
+        ("d,compression=zip", "use none, lz4 or zstd"),
+        ("d,quota=much", "is not a quota"),
+        ("d,reserve=all", "use none, full, or a size"),
         ("d,pool=/a+", "names no pool"),
         ("d,backend=nvmetcp", "did you mean `nvme-tcp`?"),
         (
