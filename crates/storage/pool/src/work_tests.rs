@@ -8,7 +8,8 @@ use std::time::Duration;
 use longshore_volume::testing::{TestStorage, VolumeClient};
 use longshore_volume::{Volume, VolumeSpec};
 
-use crate::{NewDrive, NewPool, POOL, Pool, PoolError, Work, WorkState, wipe_drives};
+use crate::place::Codec;
+use crate::{NewDrive, NewPool, NewVolume, POOL, Pool, PoolError, Work, WorkState, wipe_drives};
 
 const DRIVE: u64 = 64 << 20;
 
@@ -191,6 +192,31 @@ fn a_drive_that_is_needed_stays() {
     let capacity = scene.pool.usage().capacity;
     assert!(capacity > 90 << 20, "{capacity}");
     scene.verify(90);
+}
+
+#[test]
+fn a_drive_whose_space_is_reserved_stays() {
+    let scene = Scene::new(2);
+    let reserved = NewVolume {
+        name: "disk0".into(),
+        size: 80 << 20,
+        block_size: 512,
+        codec: Codec::Raw,
+        quota: None,
+        reserve: crate::RESERVE_FULL,
+        id: None,
+    };
+    scene
+        .pool
+        .run(|pool, io| async move { pool.create_volume(&io, reserved).await })
+        .expect("a volume");
+    let refused = scene.pool.begin_removal(&scene.path(1), None);
+    assert!(
+        matches!(refused, Err(PoolError::NoRoomWithout { .. })),
+        "{refused:?}"
+    );
+    scene.fill(80);
+    scene.verify(80);
 }
 
 #[test]
