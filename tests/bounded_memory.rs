@@ -156,6 +156,64 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     server.wait_for_log("less memory than `limits.memory` allows");
 }
 
+#[test]
+fn small_allocations_go_on_where_payload_has_used_up_the_address_space() {
+    for spare in [0, 2, 8] {
+        squeeze(spare * MIB);
+    }
+}
+
+/// Leaves a server so much address space beyond what it has, and has peers use that up.
+fn squeeze(spare: u64) {
+    let scratch = Scratch::new("bounded-small");
+    // In a bounded address space there is one heap, which has to grow for what follows.
+    let bounded = (4096 * MIB).to_string();
+    let mut server = builder(&scratch)
+        .below(&["prlimit", &format!("--as={bounded}:unlimited")])
+        .start()
+        .unwrap();
+    let mut hosts: Vec<_> = (0..PEERS)
+        .map(|number| {
+            let options = HostOptions::numbered(number).queues(2);
+            Host::connect(server.nvme(0), &options).unwrap()
+        })
+        .collect();
+    let pid = server.pid();
+    limit_address_space(pid, &(address_space_at_rest(pid) + spare).to_string());
+    // Nothing of it is received.
+    let read = commands::read(blocks(0, 2048));
+    for queue in hosts.iter_mut().flat_map(|host| &mut host.queues) {
+        for _ in 0..48 {
+            // One that takes nothing may be closed to make room.
+            if queue.start(&read, &[]).is_err() {
+                break;
+            }
+        }
+    }
+    // Each newcomer takes small memory: a connection, a session, names, tables. Those that find none are closed.
+    let newcomers: Vec<_> = (0..100)
+        .map(|number| {
+            let login = Login {
+                initiator: format!("iqn.2026-11.local.longshore:small-{number}"),
+                ..Login::default()
+            };
+            Initiator::ready(server.portal(0), &login)
+        })
+        .collect();
+    assert_eq!(server.ended().unwrap(), None, "{}", server.log());
+    let (accepted, closed): (Vec<_>, Vec<_>) = newcomers.into_iter().partition(Result::is_ok);
+    println!("{spare}: {} of 100 newcomers accepted", accepted.len());
+    drop((accepted, closed, hosts));
+    limit_address_space(pid, &bounded);
+    let data = vec![3; 1 << 20];
+    let mut host = Host::connect(server.nvme(0), &HostOptions::numbered(200)).unwrap();
+    let answer = host.write(blocks(2048, 2048), &data).unwrap();
+    assert_eq!(answer.code(), Status::SUCCESS);
+    let answer = host.queues[0].run(&commands::read(blocks(2048, 2048)), &[]);
+    assert_eq!(answer.unwrap().expect_success().data, data);
+    assert_eq!(server.ended().unwrap(), None, "{}", server.log());
+}
+
 /// Bytes of the server's address space.
 fn address_space(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

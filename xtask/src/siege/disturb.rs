@@ -23,9 +23,8 @@ use super::tally::Deeds;
 /// Descriptors beyond those in use that a server has left, fewer than this.
 const SPARE_DESCRIPTORS: u64 = 4;
 
-/// Address space beyond that in use that a server has left: too little for the buffers that its peers ask for, and enough
-/// for the small allocations, which end the process where they fail.
-const SPARE_BYTES: std::ops::Range<u64> = 12 << 20..16 << 20;
+/// Address space beyond that in use that a server has left: too little for the buffers that its peers ask for, or none.
+const SPARE_BYTES: u64 = 16 << 20;
 
 /// What a fault can get at.
 pub struct Disturbance<'a> {
@@ -205,8 +204,7 @@ impl Disturbance<'_> {
         let mut deeds = Deeds::default();
         while self.goes_on() {
             let Some(pid) = self.pid() else { continue };
-            let most = SPARE_BYTES.end - SPARE_BYTES.start;
-            let spare = SPARE_BYTES.start + random.below(most);
+            let spare = random.below(SPARE_BYTES);
             let before = squeeze(pid, Resource::As, in_use(pid)? + spare)?;
             deeds.add("times without memory", 1);
             let until = AtomicBool::new(false);

@@ -1,4 +1,19 @@
-//! How the C library's allocator takes memory from the system.
+//! The process's allocator: that of the C library, with a reserve for small allocations.
+//!
+//! An allocation of Rust that fails ends the process. Where the address space is bounded (RLIMIT_AS), payload could take
+//! all of it, and then any small allocation would fail. So a program that has [`Reserving`] as its global allocator and calls
+//! [`keep_reserve`] gives some address space to small allocations that find none otherwise, and to nobody else:
+//!
+//! ```text
+//!  ┌ 1 MiB ┬ 1 MiB ┬ 1 MiB ┬ 1 MiB ┐ ── an allocation fails: one is unmapped, and it tries again ──►
+//!  └───────┴───────┴───────┴───────┘ ◄── mapped again before payload gets anything ───────────────
+//!          payload and new connections get nothing while fewer than three are left
+//! ```
+
+mod reserve;
+
+pub(crate) use reserve::is_low;
+pub use reserve::{Reserving, has_reserve, keep_reserve};
 
 /// Has all threads allocate from one heap from now on. The allocator of glibc reserves 64 MiB of address space for
 /// each thread otherwise, which nobody else gets where the address space is bounded (RLIMIT_AS).

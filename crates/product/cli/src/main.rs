@@ -49,9 +49,14 @@ use longshore_daemon::config::file::ConfigFile;
 use longshore_daemon::config::target::UnknownVolumes;
 use longshore_daemon::config::{Arguments, Config, Parts};
 use longshore_daemon::{Output, ServerEnd, Sources, logging};
+use longshore_reactor::allocator::Reserving;
 
 use arguments::{Command, Longshore, ManualArguments, Serve};
 use exit::{fail, print, usage};
+
+/// A server goes on where payload has taken all of a bounded address space.
+#[global_allocator]
+static ALLOCATOR: Reserving = Reserving;
 
 fn main() -> ExitCode {
     // A shell asks for candidates: this answers, and ends the process.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Beyond the limit of a control group the kernel kills; beyond RLIMIT_AS and RLIMIT_DATA allocations fail, of which
-//! only those of payload can be answered. So what is left for others is more than they are known to take.
+//! only those of payload can be answered. So what is left for others is more than they are known to take, and a reserve
+//! ([`allocator`]) is theirs alone.
 
 mod control_group;
 
@@ -113,6 +114,8 @@ pub fn prepare() {
     if getrlimit(Resource::As).current.is_some() {
         allocator::share_one_arena();
     }
+    // Where there is not even so much, the start fails of it and says so.
+    let _ = allocator::keep_reserve();
 }
 
 /// Gives back what only the start has used. To be called when the server is about to be ready.

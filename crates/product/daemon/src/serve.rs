@@ -250,16 +250,17 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     });
     let tree = config.api.scst_tree.as_deref();
     let tree = tree.and_then(|path| MountedTree::mount(path, &plane, controlled.clone()));
+    // A server that has said that it is ready does not fail for want of a thread.
+    let watched = controlled.clone();
+    service_manager::watch(move || watched.statistics().shards.iter().all(|it| it.answered))
+        .map_err(StartError::Thread)?;
+    let reload = reload_on_request(Arc::clone(&plane)).map_err(StartError::Thread)?;
     memory::settle();
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
     }
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
-    let watched = controlled.clone();
-    service_manager::watch(move || watched.statistics().shards.iter().all(|it| it.answered))
-        .map_err(StartError::Thread)?;
-    let reload = reload_on_request(Arc::clone(&plane)).map_err(StartError::Thread)?;
     let mut running = Running {
         _control: control,
         tree,

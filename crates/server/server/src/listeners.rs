@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use longshore_nvme::controller::TlsUse;
-use longshore_reactor::{SocketToken, socket};
+use longshore_reactor::{SocketToken, allocator, socket};
 
 use crate::config::SocketOptions;
 use crate::core::Core;
@@ -155,7 +155,8 @@ impl Listeners {
             match socket::accept(listener) {
                 Ok((stream, peer)) => {
                     self.complained = false;
-                    if core.shared.connections() >= core.shared.limits.connections {
+                    let is_full = core.shared.connections() >= core.shared.limits.connections;
+                    if is_full || !allocator::has_reserve() {
                         core.shared.clients.reached(Limit::Connections);
                         if !std::mem::replace(&mut self.crowded, true) {
                             let connections = core.shared.limits.connections;

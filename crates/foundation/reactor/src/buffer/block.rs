@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use crate::allocator;
 use crate::mapping::Mapping;
 
 /// Capacity of the smallest class, and the unit of all capacities.
@@ -28,8 +29,17 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// `None` when the system has no memory: RLIMIT_AS or RLIMIT_DATA, or a limit of mappings.
+    /// `None` when the system has no memory, RLIMIT_AS or RLIMIT_DATA or a limit of mappings, or only for others than
+    /// payload ([`allocator`]).
     pub(super) fn zeroed(capacity: usize) -> Option<Self> {
+        if !allocator::has_reserve() {
+            return None;
+        }
+        // It may be what has just been given to somebody else.
+        Self::allocated(capacity).filter(|_| !allocator::is_low())
+    }
+
+    fn allocated(capacity: usize) -> Option<Self> {
         assert!(
             capacity > 0 && capacity.is_multiple_of(CLASS_MIN),
             "whole pages"

@@ -15,6 +15,7 @@ pub(crate) mod protocol;
 use std::io::IoSliceMut;
 use std::ops::ControlFlow;
 
+use longshore_reactor::allocator;
 use longshore_volume::Ended;
 
 use crate::address::{ConnectionAddress, TaskAddress};
@@ -64,7 +65,7 @@ impl<P: Protocol> Connection<P> {
         if self.channel.discards() {
             return self.channel.discard(&mut core.receive_buffer);
         }
-        let is_short = core.transmit_part.is_short();
+        let is_short = core.transmit_part.is_short() || !allocator::has_reserve();
         self.channel.transmit.keep(if is_short {
             SHARE_MIN
         } else {

@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_reactor::allocator;
+
 use super::state::{Shard, Timer};
 use crate::connection::driven::ShardEvent;
 use crate::mail::message::Message;
@@ -82,7 +84,7 @@ impl Shard {
             self.memory_timer = true;
             self.timers.insert(self.now + MEMORY_RETRY, Timer::Memory);
         }
-        if self.core.memory.is_short {
+        if self.core.memory.is_short || !allocator::has_reserve() {
             self.ask_for_memory();
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::TimerId;
+use longshore_reactor::{TimerId, allocator};
 use longshore_wire::transmit::{Segment, Transmit};
 
 use super::closing::Closing;
@@ -220,7 +220,6 @@ impl Channel {
     #[inline]
     pub(crate) fn has_room_for_read(&mut self, core: &mut Core) -> bool {
         let wanted = self.transmit.arena_used() + READ_ROOM;
-        // The least share is there for each, whether it has been used or not.
         wanted <= self.transmit.arena_kept()
             && (wanted <= SHARE_MIN.max(self.transmit.memory()) || self.may_grow(core, wanted))
     }
@@ -228,7 +227,9 @@ impl Channel {
     #[cold]
     fn may_grow(&mut self, core: &mut Core, wanted: usize) -> bool {
         self.note_memory(core);
-        core.transmit_part.may_grow(wanted, self.transmit.memory())
+        // The least share is there for each, whether it has been used or not.
+        let has_room = wanted <= SHARE_MIN || allocator::has_reserve();
+        has_room && core.transmit_part.may_grow(wanted, self.transmit.memory())
     }
 
     /// Has the shard count what the transmit queue holds.
