@@ -18,6 +18,10 @@ use crate::state::State;
 /// All that a volume can hold is reserved for it, as its size may change.
 pub const FULL: u64 = u64::MAX;
 
+/// Levels of use that are told, in percent, and how far use has to fall below one that it is told again.
+const LEVELS: [u64; 3] = [80, 90, 95];
+const LEVEL_SLACK: u64 = 3;
+
 /// What an entry more in the maps takes of the room for data, where no other is near it.
 const ENTRY_COST: u64 = (LEAF_DUMP + ENTRY_DUMP_MAX) * 3 / 2 + 2;
 
@@ -106,6 +110,8 @@ pub struct Room {
     staged: HashMap<LayerId, u64>,
     /// What entries since the capacity was counted may take of it.
     debt: u64,
+    /// The level of use that was told last, in percent.
+    told: u64,
 }
 
 impl Room {
@@ -113,6 +119,22 @@ impl Room {
     pub fn measure(&mut self, state: &State) {
         self.capacity = capacity(state);
         self.debt = 0;
+    }
+
+    /// A level of use that has been reached, in percent, if it was not told before. A lower one is told again when use
+    /// has been well below it.
+    pub fn crossed(&mut self, used: u64) -> Option<u64> {
+        let reaches = |percent: u64| used / 100 * 100 >= self.capacity / 100 * percent;
+        let reached = LEVELS.into_iter().rev().find(|level| reaches(*level));
+        let reached = reached.unwrap_or(0);
+        if reached > self.told {
+            self.told = reached;
+            return Some(reached);
+        }
+        if self.told > reached && !reaches(self.told - LEVEL_SLACK) {
+            self.told = reached;
+        }
+        None
     }
 
     /// Reads the promises from the catalogue, while no change of it is under way.
@@ -262,5 +284,29 @@ const fn is_data(kind: &PartKind) -> bool {
         | PartKind::Zero { .. }
         | PartKind::Lost { .. }
         | PartKind::Op { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_of_use_is_told_once_until_use_has_fallen() {
+        let mut room = Room {
+            capacity: 1000 << 20,
+            ..Room::default()
+        };
+        let mut crossed = |percent: u64| room.crossed((10 << 20) * percent);
+        assert_eq!(crossed(79), None);
+        assert_eq!(crossed(80), Some(80));
+        assert_eq!(crossed(85), None);
+        assert_eq!(crossed(97), Some(95));
+        assert_eq!(crossed(94), None);
+        assert_eq!(crossed(96), None);
+        assert_eq!(crossed(91), None);
+        assert_eq!(crossed(95), Some(95));
+        assert_eq!(crossed(10), None);
+        assert_eq!(crossed(80), Some(80));
     }
 }

@@ -123,11 +123,28 @@ impl Writer {
 
     async fn write(&self, io: &Io, record: Record) {
         match self.pool.write_record(io, record).await {
-            Ok(record) => self.pool.lock().finish(record),
+            Ok(record) => self.finish(record),
             Err(error) => self.pool.poison("write", &error),
         }
         if self.pool.wants_house() {
             self.pool.keep_house(io);
+        }
+    }
+
+    fn finish(&self, record: Record) {
+        let (crossed, used, capacity) = {
+            let mut inner = self.pool.lock();
+            inner.finish(record);
+            let used = inner.state.segments.live;
+            (inner.room.crossed(used), used, inner.room.capacity)
+        };
+        if let Some(percent) = crossed {
+            tracing::warn!(
+                pool = self.pool.name(),
+                used,
+                capacity,
+                "{percent} % of a pool is in use: free some, or add a drive"
+            );
         }
     }
 

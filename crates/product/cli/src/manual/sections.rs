@@ -666,19 +666,23 @@ const POOL: Page = Page {
          closed. Otherwise they open the drives themselves. `create` always does.",
         "Volumes that are served are resized with `longshore volume resize`, since their size is part of the \
          configuration. `resize`, `delete` and `rollback` here take volumes that are not served. `set` takes both.",
-        "A pool has no mirror, and no drive can be added or removed. Losing a drive is losing the pool.",
+        "`add` and `remove` change the drives of a pool that is served or not. Write the new list into the configuration \
+         afterwards. `scrub` and `remove` show how far they are, and go on in the server when this program ends; `show` tells \
+         what came of them, `stop` has them end.",
+        "A pool has no mirror. Losing a drive is losing the pool.",
     ],
     signals: &[],
     exit_status: &[
-        ("0", "Success. Of `check`: the pool is sound."),
+        ("0", "Success. Of `check` and `scrub`: no damage was found."),
         (
             "1",
-            "Failure: the pool cannot be read, or nothing was changed. Standard error says why.",
+            "Failure: the pool cannot be read, or nothing was changed. Standard error says why. Of `scrub` and `remove` also: \
+             it was stopped or failed; standard output says why.",
         ),
         USAGE,
         (
             "3",
-            "`check`: the pool is damaged; standard output says where.",
+            "`check` and `scrub`: there is damage; standard output says where.",
         ),
     ],
     environment: SERVER_VARIABLES,
@@ -700,6 +704,14 @@ const POOL: Page = Page {
         (
             "Make a volume of a snapshot:",
             "longshore pool snapshot clone tank disk0@monday trial",
+        ),
+        (
+            "Replace a drive while its volumes are served:",
+            "longshore pool add tank /dev/sdd\nlongshore pool remove tank /dev/sdb",
+        ),
+        (
+            "Read all data of a pool that is served, at 100 MiB a second, and compare it with its checksums:",
+            "longshore pool scrub tank --rate 100M",
         ),
         (
             "Check a pool that is closed:",
