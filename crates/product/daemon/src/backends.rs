@@ -9,6 +9,11 @@ use std::time::Duration;
 use longshore_pool::{Pool, PoolBackend, PoolError};
 use longshore_volume::Backends;
 
+/// How often it is looked whether the work of a pool has ended.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a pool stays open then: longer than those wait who look for its end.
+const AFTERWARDS: Duration = Duration::from_secs(5);
+
 static POOLS: LazyLock<PoolBackend> = LazyLock::new(PoolBackend::default);
 
 static BACKENDS: LazyLock<Backends> = LazyLock::new(|| {
@@ -36,10 +41,26 @@ pub fn pool(drives: &[PathBuf], is_direct: bool) -> Result<HeldPool, PoolError> 
     POOLS.pool(drives, is_direct).map(HeldPool)
 }
 
-/// Whether both lists have drives of one pool that is open.
-pub fn are_of_one_pool(one: &[PathBuf], other: &[PathBuf]) -> bool {
+/// Whether the second list has the drives of an open pool, and the first those that it had before.
+pub fn are_of_one_pool(before: &[PathBuf], after: &[PathBuf]) -> bool {
     let mut pools = open_pools().into_iter();
-    pools.any(|pool| pool.lies_on(one) && pool.lies_on(other))
+    pools.any(|pool| pool.lay_on(before) && pool.lies_exactly_on(after))
+}
+
+/// Keeps a pool open until its work has ended, and somewhat longer, so that whoever waits for the end can see it.
+pub(crate) fn hold_while_it_works(pool: &HeldPool) {
+    let held = HeldPool(Arc::clone(&pool.0));
+    let thread = thread::Builder::new().name("pool-held".to_owned());
+    let started = thread.spawn(move || {
+        while held.work().is_some_and(|work| work.is_running()) {
+            thread::sleep(LOOK);
+        }
+        thread::sleep(AFTERWARDS);
+        drop(held);
+    });
+    if let Err(error) = started {
+        tracing::warn!(%error, "a pool is closed when its work ends");
+    }
 }
 
 /// A pool that is held for a while. The last one that lets go of it has it open fast the next time.
@@ -56,6 +77,7 @@ impl std::ops::Deref for HeldPool {
 impl Drop for HeldPool {
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) == 1
+            && !self.0.is_destroyed()
             && let Err(error) = self.0.close()
         {
             tracing::warn!(pool = self.0.name(), %error, "no last checkpoint: the pool opens more slowly next time");

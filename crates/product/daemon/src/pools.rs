@@ -338,7 +338,7 @@ impl MadeVolume {
 pub(crate) fn all(configured: &[PoolConfig]) -> Vec<Shown> {
     let open = backends::open_pools();
     let mut found: Vec<Shown> = open.iter().map(|pool| describe(pool)).collect();
-    let is_open = |config: &&PoolConfig| open.iter().any(|pool| pool.lies_on(&config.drives));
+    let is_open = |config: &&PoolConfig| open.iter().any(|pool| pool.lay_on(&config.drives));
     for config in configured.iter().filter(|config| !is_open(config)) {
         found.push(Shown {
             name: config.name.clone(),
@@ -371,6 +371,9 @@ pub(crate) fn change(
     refuse_to_resize_served(&found.pool, change)?;
     refuse_in_sandbox(&found.pool, change)?;
     carry_out(&found.pool, change).map_err(|error| problem(name, &error))?;
+    if matches!(change, PoolChange::RemoveDrive(_) | PoolChange::Scrub(_)) {
+        backends::hold_while_it_works(&found.pool);
+    }
     Ok(found.shown())
 }
 
@@ -426,7 +429,7 @@ fn find(configured: &[PoolConfig], name: &str) -> Result<Found, Box<Problem>> {
     let is_meant = |pool: &HeldPool| {
         pool.name() == name
             || pool.id().to_string() == name
-            || config.is_some_and(|config| pool.lies_on(&config.drives))
+            || config.is_some_and(|config| pool.lay_on(&config.drives))
     };
     let mut open = backends::open_pools().into_iter().filter(is_meant);
     match (open.next(), open.next()) {

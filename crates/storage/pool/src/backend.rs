@@ -76,11 +76,10 @@ impl PoolBackend {
     pub fn pool(&self, drives: &[PathBuf], is_direct: bool) -> Result<Arc<Pool>, PoolError> {
         let mut open = self.lock();
         open.retain(|pool| pool.strong_count() > 0);
-        let mut known = open.iter().filter_map(Weak::upgrade);
-        if let Some(pool) = known.find(|pool| pool.lies_on(drives)) {
+        let known: Vec<_> = open.iter().filter_map(Weak::upgrade).collect();
+        if let Some(pool) = Pool::of_drives(&known, drives) {
             return Ok(pool);
         }
-        drop(known);
         let pool = Pool::open(drives, is_direct, false)?;
         open.push(Arc::downgrade(&pool));
         Ok(pool)

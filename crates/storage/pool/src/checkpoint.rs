@@ -42,11 +42,13 @@ struct Capture {
 impl Pool {
     /// Makes a checkpoint. The caller holds [`Self::maintenance`].
     pub(crate) async fn checkpoint(self: &Arc<Self>, io: &Io) -> Result<(), PoolError> {
+        let _held = self.checkpoints.lock().await;
         let present = self.members.present();
         self.checkpoint_on(io, &present, None).await
     }
 
-    /// Makes a checkpoint whose superblocks list these drives. `fresh`: one that has none yet.
+    /// Makes a checkpoint whose superblocks list these drives. The caller holds [`Self::checkpoints`]. `fresh`: one that
+    /// has none yet.
     pub(crate) async fn checkpoint_on(
         self: &Arc<Self>,
         io: &Io,
@@ -112,6 +114,14 @@ impl Pool {
         Ok(())
     }
 
+    /// No superblock that is written gets the next number.
+    pub(crate) fn skip_superblock(&self) {
+        let newest = self.newest.lock();
+        newest
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .superblock += 1;
+    }
+
     pub(crate) fn newest(&self) -> Newest {
         let newest = self.newest.lock();
         newest
@@ -129,6 +139,8 @@ impl Pool {
         let segments = &inner.state.segments;
         let dead: Vec<u32> = segments.dead().collect();
         let mut free: Vec<u32> = segments.free().collect();
+        // What is to be moved soon is written last.
+        free.sort_by_key(|segment| segments.is_leaving(*segment));
         #[cfg(test)]
         if crate::testing::has_planted(crate::testing::Planted::EarlyReuse) {
             free.extend(&dead);

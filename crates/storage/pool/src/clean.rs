@@ -195,21 +195,15 @@ impl Pool {
             let (step, more) = rest.split_at(step_length(rest));
             rest = more;
             let first = step[0].stored.place;
-            let read = pool.read_bytes(io, first, span(step)).await;
-            let Ok((data, skip)) = read else {
-                tracing::warn!(
-                    pool = pool.name(),
-                    segment,
-                    "a segment cannot be read, and is not \
-                    cleaned"
-                );
-                return Ok(moved);
-            };
+            // What cannot be read at once is read one by one.
+            let read = pool.read_bytes(io, first, span(step)).await.ok();
             for chunk in step {
                 let length = usize::from(chunk.stored.length);
-                let start = skip + short(chunk.stored.place.offset() - first.offset());
-                let bytes = &data[start..start + length];
-                let piece = if crc(bytes) == chunk.stored.crc {
+                let bytes = read.as_ref().map(|(data, skip)| {
+                    let start = skip + short(chunk.stored.place.offset() - first.offset());
+                    &data[start..start + length]
+                });
+                let piece = if let Some(bytes) = bytes.filter(|it| crc(it) == chunk.stored.crc) {
                     moved_piece(chunk, bytes.into())
                 } else {
                     // What is lost for good is looked at twice.
@@ -217,14 +211,25 @@ impl Pool {
                         Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => {
                             moved_piece(chunk, data[skip..skip + length].to_vec().into())
                         }
-                        Ok(_) | Err(_) => lost_piece(chunk),
+                        Ok(_) => lost_piece(chunk),
+                        // It may be read later; until then it stays.
+                        Err(error) => {
+                            tracing::warn!(
+                                pool = pool.name(),
+                                segment,
+                                offset = chunk.stored.place.offset(),
+                                error = %std::io::Error::from(error),
+                                "data cannot be read, and is not moved"
+                            );
+                            continue;
+                        }
                     }
                 };
+                moved += share(chunk);
                 let target = Target::Layer(chunk.layer);
                 let put = pool.put(io, LaneName::Moved, target, vec![piece], false, false);
                 outcomes.extend(put.await?);
             }
-            moved += step.iter().map(share).sum::<u64>();
             // Some steps may be on their way while the next is read.
             if outcomes.len() > 4 {
                 settle_all(std::mem::take(&mut outcomes)).await?;
@@ -276,12 +281,12 @@ fn share(chunk: &Living) -> u64 {
 
 /// From the start of the first chunk to the end of the last; they are sorted, and lie in one segment.
 fn span(living: &[Living]) -> usize {
-    match (living.first(), living.last()) {
-        (Some(first), Some(last)) => {
-            let end = last.stored.place.offset() + u64::from(last.stored.length);
-            short(end - first.stored.place.offset())
-        }
-        _ => 0,
+    let end = |chunk: &Living| chunk.stored.place.offset() + u64::from(chunk.stored.length);
+    // The last one may end before others where the drive says nonsense.
+    let end = living.iter().map(end).max();
+    match living.first().zip(end) {
+        Some((first, end)) => short(end - first.stored.place.offset()),
+        None => 0,
     }
 }
 

@@ -14,10 +14,11 @@ use crate::desk::Step;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::superblock::{DRIVES_MAX, LENGTH, copies};
-use crate::log::Failure;
+use crate::log::{Failure, LaneName};
 use crate::open::{NewPool, create_drive, entry_of, open_drive};
 use crate::place::Place;
 use crate::pool::{Pool, whole_path};
+use crate::reserve::map_reserve;
 use crate::segments::Use;
 
 /// A drive to be added.
@@ -54,13 +55,20 @@ impl Pool {
             is_direct: first.is_direct,
             force: new.force,
         };
+        self.refuse_work()?;
+        let is_new = !new.path.exists();
         let drive = create_drive(&how, &new.path)?;
-        self.run(|pool, io| async move { pool.admit(&io, drive).await })
+        let admitted = self.run(|pool, io| async move { pool.admit(&io, drive).await });
+        if admitted.is_err() && is_new && !self.lies_on(std::slice::from_ref(&new.path)) {
+            let _ = std::fs::remove_file(&new.path);
+        }
+        admitted
     }
 
     /// Makes a drive that is open one of the pool's.
     pub(crate) async fn admit(self: &Arc<Self>, io: &Io, drive: Drive) -> Result<(), PoolError> {
         let _held = self.maintenance.lock().await;
+        let _checkpoints = self.checkpoints.lock().await;
         self.refuse_work()?;
         let before = self.members.present();
         if before.entries.len() >= DRIVES_MAX {
@@ -83,8 +91,17 @@ impl Pool {
         if made.is_err() && self.lock().failed.is_none() {
             let mut inner = self.lock();
             inner.state.segments.set_drives(before.entries.clone());
+            inner.measure();
             drop(inner);
             self.members.set(before);
+            // Superblocks that it has got already have a number that no others get.
+            self.skip_superblock();
+            if let Some(Some(drive)) = after.drives.last()
+                && let Err(error) = wipe(io, drive).await
+            {
+                tracing::warn!(pool = self.name(), %error, "a drive that was not added may keep \
+                    superblocks; they are refused");
+            }
         }
         made
     }
@@ -108,15 +125,13 @@ impl Pool {
         Ok(number)
     }
 
-    /// Has nothing be written to a drive from now on, if the others have room for all data. Returns the bytes that live
-    /// there.
+    /// Takes note that a drive is to be removed, if the others have room for all data. Returns the bytes that live there.
     pub(crate) fn begin_leaving(&self, number: u8, path: &Path) -> Result<u64, PoolError> {
         let mut inner = self.lock();
         if let Some(failed) = inner.failed {
             return Err(self.error(failed));
         }
         inner.state.segments.begin_leaving(number);
-        inner.leave(number);
         let inner = &mut *inner;
         // What is reserved for volumes counts as well.
         if inner.room.missing(&inner.state, &[]) > 0 {
@@ -141,17 +156,18 @@ impl Pool {
         inner.measure();
     }
 
-    /// Moves a segment off a drive that leaves, or has what was moved forgotten there; at the end, removes it.
+    /// Makes room on the drives that stay; then moves a segment off the one that leaves, or has what was moved forgotten
+    /// there; at the end, removes it.
     pub(crate) async fn leave_step(
         self: &Arc<Self>,
         io: &Io,
         number: u8,
     ) -> Result<Step, PoolError> {
+        if !self.close_leaving()? {
+            return self.empty_staying(io).await;
+        }
         let (victim, is_vacant) = {
             let mut inner = self.lock();
-            if let Some(failed) = inner.failed {
-                return Err(self.error(failed));
-            }
             inner.leave(number);
             let segments = &inner.state.segments;
             let mut own = segments.of_drive(number).map(|it| (it, *segments.get(it)));
@@ -193,17 +209,51 @@ impl Pool {
         }
     }
 
+    /// Has nothing be written to the drive that leaves, once the others have segments for checkpoints, for what is moved and
+    /// for what frees space. Whether that is so.
+    fn close_leaving(&self) -> Result<bool, PoolError> {
+        let mut inner = self.lock();
+        if let Some(failed) = inner.failed {
+            return Err(self.error(failed));
+        }
+        let needed = map_reserve(&inner.state) + LaneName::Data.floor() + 2;
+        let segments = &mut inner.state.segments;
+        if !segments.is_closed() {
+            if segments.spare_of_staying() < needed {
+                return Ok(false);
+            }
+            segments.close_leaving();
+        }
+        Ok(true)
+    }
+
+    /// Cleans a segment of the drives that stay.
+    async fn empty_staying(self: &Arc<Self>, io: &Io) -> Result<Step, PoolError> {
+        let victim = self.lock().state.segments.victim(&[]);
+        if let Some(victim) = victim {
+            match self.clean_segment(io, victim).await {
+                Ok(_) | Err(Failure::NoSpace) => {}
+                Err(failure) => return Err(self.error(failure)),
+            }
+        }
+        crate::clean::checkpoint_now(self, io).await?;
+        Ok(Step::Wait)
+    }
+
     async fn remove_vacant(self: &Arc<Self>, io: &Io, number: u8) -> Result<(), PoolError> {
         let _held = self.maintenance.lock().await;
+        let _checkpoints = self.checkpoints.lock().await;
         let before = self.members.present();
         let after = before.without(number);
         self.checkpoint_on(io, &after, None).await?;
         self.lock().state.segments.set_drives(after.entries.clone());
         self.members.set(after);
-        let drive = before.drives[usize::from(number)].as_ref();
-        if let Some(drive) = drive
-            && let Err(error) = wipe(io, drive).await
-        {
+        let drive = before.drives.get(usize::from(number));
+        let Some(drive) = drive.and_then(Option::as_ref) else {
+            return Ok(());
+        };
+        self.members.note_removed(whole_path(&drive.path));
+        if let Err(error) = wipe(io, drive).await {
             tracing::warn!(pool = self.name(), %error, "a drive was removed, and keeps its old \
                 superblocks; they are not taken for new ones");
         }
@@ -236,6 +286,7 @@ impl Pool {
         }
         self.run(|pool, io| async move {
             let _held = pool.maintenance.lock().await;
+            let _checkpoints = pool.checkpoints.lock().await;
             for (_, drive) in pool.members.present().each() {
                 wipe(&io, drive).await?;
             }
@@ -244,20 +295,40 @@ impl Pool {
     }
 }
 
-/// Takes the pool off drives that do not open as one. Blocks.
+/// Takes a pool off drives that do not open as one. All or none are touched. Blocks.
 ///
 /// # Errors
-/// A drive holds no pool, somebody has it open, or it could not be written.
+/// None of them holds a pool, they hold several, somebody has one open, or one could not be written.
 pub fn wipe_drives(paths: &[PathBuf]) -> Result<(), PoolError> {
+    let mut drives = Vec::new();
+    let mut pools = Vec::new();
+    let mut without = None;
     for path in paths {
-        match crate::open::read_label(path) {
-            Ok(_) | Err(PoolError::Damaged { .. }) => {}
+        let drive = open_drive(path, false, false)?;
+        match crate::open::label_of(&drive) {
+            Ok(label) if pools.iter().any(|pool| *pool != label.pool) => {
+                return Err(PoolError::OtherPool { path: path.clone() });
+            }
+            Ok(label) => pools.push(label.pool),
+            Err(PoolError::Damaged { .. }) => {}
+            // Somebody has begun to wipe them.
+            Err(error @ PoolError::NoPool { .. }) => {
+                without = Some(error);
+                continue;
+            }
             Err(error) => return Err(error),
         }
-        let drive = open_drive(path, false, false)?;
-        crate::run::block_on(move |io| async move { wipe(&io, &drive).await })?;
+        drives.push(drive);
     }
-    Ok(())
+    if drives.is_empty() {
+        return Err(without.unwrap_or(PoolError::DriveCount));
+    }
+    crate::run::block_on(move |io| async move {
+        for drive in &drives {
+            wipe(&io, drive).await?;
+        }
+        Ok(())
+    })
 }
 
 /// Overwrites all superblocks of a drive.

@@ -16,7 +16,7 @@ impl PoolError {
                 | Self::DrivesMissing { .. }
                 | Self::NotMember { .. }
                 | Self::Stale { .. }
-                | Self::OtherPool { .. }
+                | Self::NoPool { .. }
         )
     }
 }

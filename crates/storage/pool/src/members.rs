@@ -1,7 +1,7 @@
 //! The drives that a pool lies on now. They change while it is open.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use uuid::Uuid;
 
@@ -86,8 +86,10 @@ impl Present {
     pub fn without(&self, number: u8) -> Self {
         let mut without = self.clone();
         let place = usize::from(number);
-        without.entries[place].id = Uuid::nil();
-        without.drives[place] = None;
+        if let Some(entry) = without.entries.get_mut(place) {
+            entry.id = Uuid::nil();
+            without.drives[place] = None;
+        }
         // Numbers behind the last drive can be used again.
         while without.drives.last().is_some_and(Option::is_none) {
             without.drives.pop();
@@ -99,30 +101,51 @@ impl Present {
 
 /// The present drives of a pool, for all who use it.
 #[derive(Debug, Default)]
-pub struct Members(RwLock<Present>);
+pub struct Members {
+    present: RwLock<Present>,
+    /// Whole paths of those that were removed.
+    removed: Mutex<Vec<PathBuf>>,
+}
 
 impl Members {
     pub fn new(present: Present) -> Self {
-        Self(RwLock::new(present))
+        Self {
+            present: RwLock::new(present),
+            removed: Mutex::default(),
+        }
     }
 
     pub fn present(&self) -> Present {
-        let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        present.clone()
+        self.read().clone()
     }
 
     pub fn set(&self, present: Present) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = present;
+        let mut known = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        *known = present;
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Present> {
+        self.present.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn removed(&self) -> Vec<PathBuf> {
+        let removed = self.removed.lock();
+        removed.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn note_removed(&self, path: PathBuf) {
+        let removed = self.removed.lock();
+        removed.unwrap_or_else(PoisonError::into_inner).push(path);
     }
 
     /// The drive that a place lies on.
     pub fn drive(&self, place: Place) -> Option<Arc<Drive>> {
-        let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let present = self.read();
         present.drives.get(usize::from(place.drive()))?.clone()
     }
 
     pub fn paths(&self) -> Vec<PathBuf> {
-        let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let present = self.read();
         let drives = present.drives.iter().flatten();
         drives.map(|drive| drive.path.clone()).collect()
     }

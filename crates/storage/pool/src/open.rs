@@ -18,7 +18,7 @@ use crate::error::PoolError;
 use crate::format::RESERVED_BYTES;
 use crate::format::superblock::{
     DRIVES_MAX, DriveEntry, LENGTH, READ_ONLY_COMPATIBLE_KNOWN, SEGMENT_MAX, SEGMENT_MIN,
-    Superblock, copies, tail_start,
+    SEGMENTS_MAX, Superblock, copies, tail_start,
 };
 use crate::log::{Failure, Inner};
 use crate::members::{Label, Members, Present};
@@ -118,7 +118,12 @@ impl Pool {
 pub fn read_label(path: &Path) -> Result<Superblock, PoolError> {
     let options = OpenOptions::new().read(true).open(path);
     let file = options.map_err(|error| io_error("open", path, error))?;
-    let drive = drive_of(file, path, false)?;
+    label_of(&drive_of(file, path, false)?)
+}
+
+/// What the superblock of a drive that is open says.
+pub(crate) fn label_of(drive: &Drive) -> Result<Superblock, PoolError> {
+    let drive = drive.clone();
     block_on(move |io| async move { newest_label(&io, &drive).await })
 }
 
@@ -168,10 +173,12 @@ pub(crate) async fn create_on(
 pub(crate) fn entry_of(drive: &Drive, present: &Present, segment_bytes: u64) -> DriveEntry {
     let room = tail_start(drive.bytes) - RESERVED_BYTES;
     let last = present.entries.last();
+    let first_segment = last.map_or(0, |last| last.first_segment + last.segments);
+    let room = u32::try_from(room / segment_bytes).unwrap_or(SEGMENTS_MAX);
     DriveEntry {
         id: Uuid::new_v4(),
-        first_segment: last.map_or(0, |last| last.first_segment + last.segments),
-        segments: u32::try_from(room / segment_bytes).unwrap_or(u32::MAX >> 8),
+        first_segment,
+        segments: room.min(SEGMENTS_MAX - first_segment.min(SEGMENTS_MAX)),
     }
 }
 
@@ -250,6 +257,7 @@ fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: 
         syncs: Mutex::default(),
         turns: Default::default(),
         maintenance: futures_util::lock::Mutex::default(),
+        checkpoints: futures_util::lock::Mutex::default(),
         keeps_house: AtomicBool::new(false),
         newest: Mutex::new(recovered.newest),
         work: Mutex::default(),

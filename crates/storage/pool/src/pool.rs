@@ -31,6 +31,9 @@ pub struct Pool {
     pub(crate) turns: [futures_util::lock::Mutex<()>; 3],
     /// Held while the catalogue loses something, or a checkpoint is made.
     pub(crate) maintenance: futures_util::lock::Mutex<()>,
+    /// Held while a checkpoint is made, or superblocks are written otherwise: who keeps house may go on without
+    /// `maintenance`.
+    pub(crate) checkpoints: futures_util::lock::Mutex<()>,
     /// Whether somebody keeps house.
     pub(crate) keeps_house: AtomicBool,
     pub(crate) newest: Mutex<Newest>,
@@ -82,14 +85,44 @@ impl Pool {
         self.members.paths()
     }
 
-    /// Whether any of these is a drive of it. Looks at the file system. While it is open, drives may have been added and
-    /// removed that a configuration does not know of.
+    /// Whether it lies on these drives. While it is open, drives may have been added and removed that a configuration does
+    /// not know of: some may be missing, and others removed. Looks at the file system.
     #[must_use]
     pub fn lies_on(&self, drives: &[PathBuf]) -> bool {
-        let present: Vec<PathBuf> = self.drives().iter().map(|it| whole_path(it)).collect();
-        drives
-            .iter()
-            .any(|drive| present.contains(&whole_path(drive)))
+        self.lay_on(drives) && drives.iter().any(|drive| self.has_drive(drive))
+    }
+
+    /// Whether all of these are drives of it, or were since it was opened.
+    #[must_use]
+    pub fn lay_on(&self, drives: &[PathBuf]) -> bool {
+        let removed = self.members.removed();
+        let is_known =
+            |drive: &PathBuf| self.has_drive(drive) || removed.contains(&whole_path(drive));
+        !drives.is_empty() && drives.iter().all(is_known)
+    }
+
+    /// The pool that is meant by these drives: one that lies on them, or else one that lay on them.
+    #[must_use]
+    pub fn of_drives(open: &[Arc<Self>], drives: &[PathBuf]) -> Option<Arc<Self>> {
+        let found = open.iter().find(|pool| pool.lies_on(drives));
+        let found = found.or_else(|| open.iter().find(|pool| pool.lay_on(drives)));
+        found.cloned()
+    }
+
+    /// Whether it lies on these drives, and on no other.
+    #[must_use]
+    pub fn lies_exactly_on(&self, drives: &[PathBuf]) -> bool {
+        let present = self.drives();
+        drives.iter().all(|drive| self.has_drive(drive))
+            && present.iter().all(|path| {
+                let path = whole_path(path);
+                drives.iter().any(|drive| whole_path(drive) == path)
+            })
+    }
+
+    fn has_drive(&self, drive: &Path) -> bool {
+        let wanted = whole_path(drive);
+        self.drives().iter().any(|path| whole_path(path) == wanted)
     }
 
     #[must_use]

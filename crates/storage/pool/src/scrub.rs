@@ -64,6 +64,12 @@ impl Scrub {
         let Some((number, mut chunks)) = self.chunks(pool, layer) else {
             self.layers.pop();
             self.from = 0;
+            // What a deleted snapshot held may be part of another layer now, which was looked at before.
+            let catalog = &pool.lock().state.catalog;
+            let current = catalog.current(layer);
+            if current != layer && catalog.layers.contains_key(&current) {
+                self.layers.push(current);
+            }
             return (self, Step::Did(0));
         };
         self.from = number + 1;
@@ -122,14 +128,11 @@ impl Scrub {
 
     /// Reads chunks that lie near each other.
     async fn look_at(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, run: &[Chunk]) {
-        let [first, .., last] = run else {
-            if let [only] = run {
-                self.look_again(pool, io, layer, only).await;
-            }
+        let end = |chunk: &Chunk| chunk.stored.place.offset() + u64::from(chunk.stored.length);
+        let Some((first, end)) = run.first().zip(run.iter().map(end).max()) else {
             return;
         };
         let begin = first.stored.place;
-        let end = last.stored.place.offset() + u64::from(last.stored.length);
         let length = short(end - begin.offset());
         let read = pool.read_bytes(io, begin, length).await;
         for chunk in run {
@@ -186,7 +189,7 @@ fn run_length(pool: &Pool, chunks: &[Chunk]) -> usize {
         let is_near = segments.of(place) == segments.of(begin)
             && place.offset() <= end + GAP_MAX
             && next - begin.offset() <= SPAN_MAX;
-        end = next;
+        end = end.max(next);
         is_near
     };
     chunks.iter().take_while(fits).count().max(1)

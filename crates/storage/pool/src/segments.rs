@@ -48,6 +48,8 @@ pub struct Segments {
     pins: Vec<Arc<[AtomicU32]>>,
     /// The drive that is to be removed.
     leaving: Option<u8>,
+    /// Nothing is written there any more.
+    is_closed: bool,
     /// Bytes that live in all of them.
     pub live: u64,
 }
@@ -79,6 +81,7 @@ impl Segments {
             ready: VecDeque::new(),
             pins: Vec::new(),
             leaving: None,
+            is_closed: false,
             live: 0,
         };
         drives
@@ -100,14 +103,21 @@ impl Segments {
         };
         let end = index(drive.first_segment + drive.segments);
         self.list.resize(end, segment);
-        let pins = (0..drive.segments).map(|_| AtomicU32::new(0));
-        self.pins.push(pins.collect());
+        // Nobody reads where no drive is.
+        let pins = if drive.is_removed() {
+            0
+        } else {
+            drive.segments
+        };
+        self.pins
+            .push((0..pins).map(|_| AtomicU32::new(0)).collect());
         self.drives.push(drive);
     }
 
     /// These are the drives now: one is gone, on which nothing was left.
     pub fn set_drives(&mut self, drives: Vec<DriveEntry>) {
         self.leaving = None;
+        self.is_closed = false;
         self.pins.truncate(drives.len());
         let end = drives
             .last()
@@ -117,9 +127,18 @@ impl Segments {
         self.drives = drives;
     }
 
-    /// A drive is to be removed: nothing is written there from now on.
+    /// A drive is to be removed: it counts no more.
     pub fn begin_leaving(&mut self, drive: u8) {
         self.leaving = Some(drive);
+        self.is_closed = false;
+    }
+
+    /// Nothing is written to the drive that is to be removed from now on.
+    pub fn close_leaving(&mut self) {
+        let Some(drive) = self.leaving else {
+            return;
+        };
+        self.is_closed = true;
         for segment in self.of_drive(drive) {
             let found = self.get_mut(segment);
             if matches!(found.used, Use::Free | Use::Ready) {
@@ -133,6 +152,7 @@ impl Segments {
 
     /// The drive stays after all.
     pub fn stop_leaving(&mut self) {
+        self.is_closed = false;
         if let Some(drive) = self.leaving.take() {
             for segment in self.of_drive(drive) {
                 let found = self.get_mut(segment);
@@ -157,6 +177,12 @@ impl Segments {
         segments.map(|segment| self.get(segment).live).sum()
     }
 
+    /// Whether nothing is written to the drive that is to be removed.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Whether a segment's drive is to be removed.
     #[must_use]
     pub fn is_leaving(&self, segment: u32) -> bool {
@@ -166,8 +192,8 @@ impl Segments {
 
     /// Nothing needs what lies in a segment.
     pub fn release(&mut self, segment: u32) {
-        let is_leaving = self.is_leaving(segment);
-        self.get_mut(segment).used = match is_leaving {
+        let is_closed = self.is_closed && self.is_leaving(segment);
+        self.get_mut(segment).used = match is_closed {
             true => Use::Gone,
             false => Use::Free,
         };
@@ -175,7 +201,7 @@ impl Segments {
 
     /// One that was to be begun, and was not, can be begun later.
     pub fn give_back(&mut self, segment: u32) {
-        if self.is_leaving(segment) {
+        if self.is_closed && self.is_leaving(segment) {
             self.get_mut(segment).used = Use::Gone;
         } else {
             self.get_mut(segment).used = Use::Ready;
@@ -293,8 +319,10 @@ impl Segments {
     }
 
     fn is_pinned(&self, segment: u32) -> bool {
-        self.pins_of(segment)
-            .is_some_and(|(pins, number)| pins[number].load(Ordering::Acquire) > 0)
+        self.pins_of(segment).is_some_and(|(pins, number)| {
+            let pins = pins.get(number);
+            pins.is_some_and(|pins| pins.load(Ordering::Acquire) > 0)
+        })
     }
 
     /// Whether a number is that of a segment of a drive that was not removed.
@@ -326,13 +354,23 @@ impl Segments {
 
     /// Those of the [dead](Self::dead) that can be written again.
     pub fn reusable(&self) -> impl Iterator<Item = u32> {
-        self.dead().filter(|segment| !self.is_leaving(*segment))
+        self.dead()
+            .filter(|segment| !self.is_closed || !self.is_leaving(*segment))
     }
 
     /// Segments that can be written, now or with the next checkpoint.
     #[must_use]
     pub fn spare(&self) -> usize {
         self.free().count() + self.reusable().count() + self.ready.len()
+    }
+
+    /// Segments of the drives that stay which can be written, now or with the next checkpoint.
+    #[must_use]
+    pub fn spare_of_staying(&self) -> usize {
+        let spare = self.iter().filter(|(number, found)| {
+            matches!(found.used, Use::Free | Use::Ready) && !self.is_leaving(*number)
+        });
+        spare.count()
     }
 
     /// Whether a checkpoint or cleaning would bring segments that can be written. `kept`: free ones that a checkpoint
@@ -351,6 +389,7 @@ impl Segments {
                 found.used == Use::Sealed
                     && found.staged == 0
                     && found.live > 0
+                    && !self.is_leaving(*number)
                     && found.live + self.bytes / 64 < self.bytes
                     && !except.contains(number)
             })

@@ -11,9 +11,10 @@ use crate::pool::Pool;
 use crate::report::Report;
 use crate::scrub::Scrub;
 
-/// How long work waits for what is under way elsewhere, and how often one after the other.
+/// How long work waits for what is under way elsewhere: the first time, each time at most, and in all.
 const WAIT: Duration = Duration::from_millis(20);
-const WAITS_MAX: u32 = 3000;
+const WAIT_MAX: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Pool {
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -133,12 +134,16 @@ impl Pool {
         path: &Path,
         rate: Option<u64>,
     ) -> Result<(), PoolError> {
-        let number = self.drive_number(path)?;
+        let before = self.work();
         self.begin_work(WorkKind::Remove(path.to_owned()))?;
-        let sum = match self.begin_leaving(number, path) {
-            Ok(sum) => sum,
+        let admitted = self
+            .drive_number(path)
+            .and_then(|number| Ok((number, self.begin_leaving(number, path)?)));
+        let (number, sum) = match admitted {
+            Ok(admitted) => admitted,
             Err(error) => {
-                self.desk().work = None;
+                // Nothing was done; what was done before is told still.
+                self.desk().work = before;
                 return Err(error);
             }
         };
@@ -183,27 +188,29 @@ fn drive_steps(
     mut pace: Pace,
     mut step: impl FnMut() -> Result<Step, PoolError>,
 ) -> WorkState {
-    let mut waits = 0;
+    let (mut waits, mut began) = (0, Instant::now());
     loop {
         if pool.desk().is_to_stop {
             return WorkState::Stopped;
         }
         match step() {
             Ok(Step::Did(bytes)) => {
-                waits = 0;
+                (waits, began) = (0, Instant::now());
                 if let Some(work) = &mut pool.desk().work {
                     work.done += bytes;
                     work.sum = work.sum.max(work.done);
                 }
                 pace.hold(bytes, || pool.desk().is_to_stop);
             }
-            Ok(Step::Wait) if waits < WAITS_MAX => {
+            Ok(Step::Wait) if began.elapsed() < PATIENCE => {
                 waits += 1;
-                thread::sleep(WAIT);
+                // Longer and longer: most waits make a checkpoint.
+                thread::sleep((WAIT * waits).min(WAIT_MAX));
             }
             Ok(Step::Wait) => {
                 return WorkState::Failed(
-                    "there was no room to move data for a minute; free some, and begin again"
+                    "nothing could be moved for a minute: there is no room for it, or what is there is being read; free \
+                     some, and begin again"
                         .into(),
                 );
             }

@@ -37,6 +37,10 @@ pub enum PoolVerbError {
         "pool {pool}: no server has it open, so the work would end with this program; leave out --detach"
     )]
     NoServerToDetach { pool: String },
+    #[error(
+        "pool {pool}: was closed before its work was seen to end; the server's log has what came of it"
+    )]
+    WorkUnknown { pool: String },
     #[error("{0}\nTo take the pool off its drives all the same, name all of them and add --force")]
     DoesNotOpen(PoolError),
     /// Neither a server nor this process can do it.

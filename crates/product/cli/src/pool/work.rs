@@ -32,8 +32,17 @@ pub fn run(
         Place::Here(pool) => {
             pools::carry_out(&pool, change)?;
             let followed = follow(|| Ok(pools::describe(&pool)));
-            pool.close()?;
-            super::closed(followed?)
+            let closed_well = pool.close();
+            let shown = super::closed(followed?);
+            // Why the work failed is told first.
+            if shown
+                .work
+                .as_ref()
+                .is_some_and(|work| work.state == PoolWorkState::Done)
+            {
+                closed_well?;
+            }
+            shown
         }
         Place::Server(elsewhere) => {
             let client = arguments.server.client()?;
@@ -53,7 +62,10 @@ pub fn run(
     Ok(match &shown.work {
         Some(work) if work.state != PoolWorkState::Done => ExitCode::FAILURE,
         Some(work) if !work.findings.is_empty() => ExitCode::from(FINDINGS),
-        Some(_) | None => printed,
+        Some(_) => printed,
+        None => {
+            return Err(PoolVerbError::WorkUnknown { pool: shown.name });
+        }
     })
 }
 

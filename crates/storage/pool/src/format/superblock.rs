@@ -14,6 +14,8 @@ pub const LENGTH: usize = PAGE;
 
 /// Most drives of a pool.
 pub const DRIVES_MAX: usize = 32;
+/// Most segments of all drives: what is kept of each in memory has room.
+pub const SEGMENTS_MAX: u32 = 1 << 24;
 /// Most bytes of a pool's name.
 pub const NAME_MAX: usize = 64;
 
@@ -139,6 +141,7 @@ impl Superblock {
             }
             next = next
                 .checked_add(entry.segments)
+                .filter(|next| *next <= SEGMENTS_MAX)
                 .ok_or(FormatError::Field("the segments of a drive"))?;
             drives.push(entry);
         }
