@@ -471,11 +471,12 @@ impl Pool {
         if is_claimed || (is_taken && !name.contains('@')) {
             return Err(self.in_use(name));
         }
+        let settings = Arc::new(Shared::new(&found, &inner.room));
         let slot = inner.open.insert(OpenVolume {
             name: name.to_owned(),
             read: found.head,
             write: found.head,
-            settings: Arc::new(Shared::new(&found)),
+            settings,
         });
         Ok((slot, found))
     }

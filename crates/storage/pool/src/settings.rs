@@ -1,7 +1,7 @@
 //! Settings of a volume that change while it is served.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use longshore_volume::Io;
 
@@ -12,7 +12,7 @@ use crate::format::superblock::SETTINGS;
 use crate::log::Inner;
 use crate::place::Codec;
 use crate::pool::Pool;
-use crate::room::Promise;
+use crate::room::{Promise, Room};
 
 /// What is to change of a volume; what is `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,19 +51,37 @@ impl VolumeSettings {
 pub struct Shared {
     codec: AtomicU8,
     quota: AtomicU64,
+    /// Space of the pool is reserved.
+    is_reserved: AtomicBool,
 }
 
+/// Pages that are compressed together.
+const CHUNK_PAGES: usize = 4;
+
 impl Shared {
-    pub fn new(volume: &VolumeRecord) -> Self {
+    pub fn new(volume: &VolumeRecord, room: &Room) -> Self {
         Self {
             codec: AtomicU8::new(volume.codec.code()),
             quota: AtomicU64::new(volume.quota),
+            is_reserved: AtomicBool::new(room.is_reserved()),
         }
     }
 
-    pub fn take_over(&self, volume: &VolumeRecord) {
+    pub fn take_over(&self, volume: &VolumeRecord, room: &Room) {
         self.codec.store(volume.codec.code(), Ordering::Relaxed);
         self.quota.store(volume.quota, Ordering::Relaxed);
+        let is_reserved = room.is_reserved();
+        self.is_reserved.store(is_reserved, Ordering::Relaxed);
+    }
+
+    /// Pages that are compressed together. Where space is reserved, no page may keep the bytes of others, which were
+    /// overwritten since: each is a chunk of its own.
+    pub fn chunk_pages(&self) -> usize {
+        if self.is_reserved.load(Ordering::Relaxed) {
+            1
+        } else {
+            CHUNK_PAGES
+        }
     }
 
     pub fn codec(&self) -> Codec {
