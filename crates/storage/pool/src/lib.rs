@@ -42,6 +42,7 @@ pub mod segments;
 mod settings;
 #[cfg(test)]
 mod settings_tests;
+mod shared;
 pub mod state;
 mod sync;
 #[cfg(test)]

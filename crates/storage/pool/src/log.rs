@@ -26,7 +26,7 @@ use crate::place::{Codec, Place, STEP};
 use crate::reserve::map_reserve;
 use crate::room::Room;
 use crate::segments::Use;
-use crate::settings::Shared;
+use crate::shared::Shared;
 use crate::state::State;
 
 /// What a lane is for.

@@ -16,7 +16,7 @@ use crate::format::{PAGE_BYTES, crc};
 use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all};
 use crate::place::{Codec, Place};
 use crate::room::Promise;
-use crate::settings::Shared;
+use crate::shared::Shared;
 use crate::waiting::Syncs;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
@@ -173,8 +173,7 @@ impl Pool {
             reserve: new.reserve,
             head,
         };
-        self.require(io, crate::features::of_volume(&volume))
-            .await?;
+        self.require(io, volume.features()).await?;
         if volume.reserve > 0 {
             self.promise(&volume.name, &[Promise::of(&volume)])?;
         }

@@ -1,18 +1,16 @@
 //! Settings of a volume that change while it is served.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use longshore_volume::Io;
 
 use crate::error::PoolError;
-use crate::features;
 use crate::format::op::{Op, VolumeRecord};
 use crate::format::superblock::SETTINGS;
 use crate::log::Inner;
 use crate::place::Codec;
 use crate::pool::Pool;
-use crate::room::{Promise, Room};
+use crate::room::Promise;
 
 /// What is to change of a volume; what is `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,54 +44,6 @@ impl VolumeSettings {
     }
 }
 
-/// Settings as those who write to an open volume see them.
-#[derive(Debug)]
-pub struct Shared {
-    codec: AtomicU8,
-    quota: AtomicU64,
-    /// Space of the pool is reserved.
-    is_reserved: AtomicBool,
-}
-
-/// Pages that are compressed together.
-const CHUNK_PAGES: usize = 4;
-
-impl Shared {
-    pub fn new(volume: &VolumeRecord, room: &Room) -> Self {
-        Self {
-            codec: AtomicU8::new(volume.codec.code()),
-            quota: AtomicU64::new(volume.quota),
-            is_reserved: AtomicBool::new(room.is_reserved()),
-        }
-    }
-
-    pub fn take_over(&self, volume: &VolumeRecord, room: &Room) {
-        self.codec.store(volume.codec.code(), Ordering::Relaxed);
-        self.quota.store(volume.quota, Ordering::Relaxed);
-        let is_reserved = room.is_reserved();
-        self.is_reserved.store(is_reserved, Ordering::Relaxed);
-    }
-
-    /// Pages that are compressed together. Where space is reserved, no page may keep the bytes of others, which were
-    /// overwritten since: each is a chunk of its own.
-    pub fn chunk_pages(&self) -> usize {
-        if self.is_reserved.load(Ordering::Relaxed) {
-            1
-        } else {
-            CHUNK_PAGES
-        }
-    }
-
-    pub fn codec(&self) -> Codec {
-        Codec::of(self.codec.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-
-    /// 0: no limit.
-    pub fn quota(&self) -> u64 {
-        self.quota.load(Ordering::Relaxed)
-    }
-}
-
 impl Pool {
     /// Changes settings of a volume, whether it is served or not.
     ///
@@ -116,8 +66,7 @@ impl Pool {
             reserve: settings.reserve.unwrap_or(present.reserve),
             ..present.clone()
         };
-        self.require(io, SETTINGS | features::of_codec(next.codec))
-            .await?;
+        self.require(io, SETTINGS | next.features()).await?;
         if next.reserve > 0 {
             self.promise(volume, &[Promise::of(&next).renewed()])?;
         }

@@ -17,7 +17,7 @@ use crate::log::{Failure, LaneName, Piece, Target, settle, settle_all};
 use crate::place::Content;
 use crate::pool::{Pool, pages};
 use crate::read::ReadError;
-use crate::settings::Shared;
+use crate::shared::Shared;
 
 /// Most pages that one part of a record sets to zero.
 const ZERO_PAGES_MAX: u64 = 1 << 16;
