@@ -259,7 +259,7 @@ pub struct PoolVolumeSettings {
     /// `none`, `lz4` or `zstd`, for what is written from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
-    /// 0: no limit.
+    /// Bytes that it and its snapshots may take; 0: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
     /// `none`, `full`, or a size.

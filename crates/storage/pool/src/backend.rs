@@ -26,7 +26,7 @@ pub struct PoolOptions {
     pub volume: Option<String>,
     /// `None`: none for a volume that is made, and what it has for one that is there. The same of those below.
     pub compression: Option<Codec>,
-    /// 0: no limit.
+    /// Bytes that it and its snapshots may take; 0: no limit.
     pub quota: Option<u64>,
     /// 0: none; [`RESERVE_FULL`](crate::RESERVE_FULL): its size.
     pub reserve: Option<u64>,

@@ -47,6 +47,7 @@ pub mod segments;
 mod settings;
 #[cfg(test)]
 mod settings_tests;
+mod shared;
 pub mod state;
 mod sync;
 #[cfg(test)]

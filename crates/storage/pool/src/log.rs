@@ -26,7 +26,7 @@ use crate::place::{Codec, Place, STEP};
 use crate::reserve::map_reserve;
 use crate::room::Room;
 use crate::segments::Use;
-use crate::settings::Shared;
+use crate::shared::Shared;
 use crate::state::State;
 
 /// What a lane is for.
@@ -713,15 +713,15 @@ impl Inner {
     }
 
     fn reread_heads(&mut self) {
+        self.room.take_over(&self.state.catalog);
         for (_, volume) in &mut self.open {
             if let Some(found) = self.state.catalog.volumes.get(&volume.name) {
                 volume.read = found.head;
                 // Of one that was opened while the change was on its way, too.
                 volume.write = found.head;
-                volume.settings.take_over(found);
+                volume.settings.take_over(found, &self.room);
             }
         }
-        self.room.take_over(&self.state.catalog);
     }
 
     /// Nothing is written any more.

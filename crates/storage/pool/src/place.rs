@@ -121,11 +121,19 @@ pub struct Stored {
     pub pages: u8,
 }
 
+/// What a compressed chunk takes beside its bytes: its descriptor in two records, what these are rounded up by, and what
+/// it is aligned to. Raw pages are so large that the capacity accounts for it.
+const CHUNK_COST: u64 = 120;
+
 impl Stored {
-    /// The part of the chunk's bytes that is accounted to one of its pages.
+    /// The part of what the chunk takes that is accounted to one of its pages.
     #[must_use]
     pub fn share(&self) -> u64 {
-        u64::from(self.length).div_ceil(u64::from(self.pages))
+        let cost = match self.codec {
+            Codec::Raw => 0,
+            Codec::Lz4 | Codec::Zstd => CHUNK_COST,
+        };
+        (u64::from(self.length) + cost).div_ceil(u64::from(self.pages))
     }
 }
 

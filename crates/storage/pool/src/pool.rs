@@ -17,7 +17,7 @@ use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all
 use crate::members::{Label, Members};
 use crate::place::{Codec, Place};
 use crate::room::Promise;
-use crate::settings::Shared;
+use crate::shared::Shared;
 use crate::waiting::Syncs;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
@@ -215,8 +215,7 @@ impl Pool {
             reserve: new.reserve,
             head,
         };
-        self.require(io, crate::features::of_volume(&volume))
-            .await?;
+        self.require(io, volume.features()).await?;
         if volume.reserve > 0 {
             self.promise(&volume.name, &[Promise::of(&volume)])?;
         }
@@ -513,11 +512,12 @@ impl Pool {
         if is_claimed || (is_taken && !name.contains('@')) {
             return Err(self.in_use(name));
         }
+        let settings = Arc::new(Shared::new(&found, &inner.room));
         let slot = inner.open.insert(OpenVolume {
             name: name.to_owned(),
             read: found.head,
             write: found.head,
-            settings: Arc::new(Shared::new(&found)),
+            settings,
         });
         Ok((slot, found))
     }

@@ -143,6 +143,12 @@ impl Room {
         self.promises = reserved.map(Promise::of).collect();
     }
 
+    /// Whether space is reserved for any volume.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        !self.promises.is_empty()
+    }
+
     /// Bytes that are kept for volumes, and that they have not written yet.
     #[must_use]
     pub fn kept(&self, state: &State) -> u64 {

@@ -1,12 +1,10 @@
 //! Settings of a volume that change while it is served.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use longshore_volume::Io;
 
 use crate::error::PoolError;
-use crate::features;
 use crate::format::op::{Op, VolumeRecord};
 use crate::format::superblock::SETTINGS;
 use crate::log::Inner;
@@ -46,36 +44,6 @@ impl VolumeSettings {
     }
 }
 
-/// Settings as those who write to an open volume see them.
-#[derive(Debug)]
-pub struct Shared {
-    codec: AtomicU8,
-    quota: AtomicU64,
-}
-
-impl Shared {
-    pub fn new(volume: &VolumeRecord) -> Self {
-        Self {
-            codec: AtomicU8::new(volume.codec.code()),
-            quota: AtomicU64::new(volume.quota),
-        }
-    }
-
-    pub fn take_over(&self, volume: &VolumeRecord) {
-        self.codec.store(volume.codec.code(), Ordering::Relaxed);
-        self.quota.store(volume.quota, Ordering::Relaxed);
-    }
-
-    pub fn codec(&self) -> Codec {
-        Codec::of(self.codec.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-
-    /// 0: no limit.
-    pub fn quota(&self) -> u64 {
-        self.quota.load(Ordering::Relaxed)
-    }
-}
-
 impl Pool {
     /// Changes settings of a volume, whether it is served or not.
     ///
@@ -98,8 +66,7 @@ impl Pool {
             reserve: settings.reserve.unwrap_or(present.reserve),
             ..present.clone()
         };
-        self.require(io, SETTINGS | features::of_codec(next.codec))
-            .await?;
+        self.require(io, SETTINGS | next.features()).await?;
         if next.reserve > 0 {
             self.promise(volume, &[Promise::of(&next).renewed()])?;
         }

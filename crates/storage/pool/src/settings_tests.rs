@@ -426,3 +426,45 @@ fn a_rolled_back_volume_has_its_space_again() {
     assert_eq!(client.read(0, 4096).expect("read"), [1; 4096]);
     write_all_of_it(&mut client, 8 * MIB);
 }
+
+/// Others write what leaves much behind on the drives: chunks of which each overwrites a page of the one before, and pages
+/// that become next to nothing.
+#[test]
+fn a_volume_with_reserved_space_does_not_lack_it_because_of_what_others_compress() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        for is_small in [false, true] {
+            let scene = Scene::new();
+            let pool = scene.create();
+            make(&pool, "kept", 16 * MIB, RESERVE_FULL).expect("a volume");
+            let size = if is_small { 2048 * MIB } else { 256 * MIB };
+            make_with(&pool, "thin", size, 0, codec).expect("a volume");
+            let (mut one, mut other) = (TestStorage::new(), TestStorage::new());
+            let mut thin = VolumeClient::new(take(&pool, "thin"), &mut one);
+            let mut kept = VolumeClient::new(take(&pool, "kept"), &mut other);
+            let mut dice = crate::testing::Dice::new(7);
+            // Four pages that become a little smaller together, or very small.
+            let mut data: Vec<u8> = (0..4 * 4096)
+                .map(|_| dice.roll().to_le_bytes()[4])
+                .collect();
+            for page in data.chunks_mut(4096) {
+                let noise = if is_small { 8 } else { 3400 };
+                page[noise..].fill(3);
+            }
+            if is_small {
+                let data = data.repeat(16);
+                for place in 0..size / (64 * 4096) {
+                    if thin.write(place * 64 * 4096, &data).is_err() {
+                        break;
+                    }
+                }
+            } else {
+                for page in 0..size / 4096 - 4 {
+                    if thin.write(page * 4096, &data).is_err() {
+                        break;
+                    }
+                }
+            }
+            write_all_of_it(&mut kept, 16 * MIB);
+        }
+    }
+}

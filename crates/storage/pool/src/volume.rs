@@ -14,16 +14,13 @@ use crate::format::chunk;
 use crate::format::record::PartKind;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
 use crate::log::{Failure, LaneName, Piece, Target, settle, settle_all};
-use crate::place::{Codec, Content};
+use crate::place::Content;
 use crate::pool::{Pool, pages};
 use crate::read::ReadError;
-use crate::settings::Shared;
+use crate::shared::Shared;
 
 /// Most pages that one part of a record sets to zero.
 const ZERO_PAGES_MAX: u64 = 1 << 16;
-
-/// Pages that are compressed together.
-const CHUNK_PAGES: usize = 4;
 
 /// Most pages of a raw part.
 const RAW_PAGES_MAX: usize = 128;
@@ -55,12 +52,14 @@ impl Drop for PoolVolume {
 }
 
 /// Whole pages, the first of which has that number, ready for the log.
-fn pack(codec: Codec, page: u64, payload: &[u8], raw_pages: usize) -> Vec<Piece<'_>> {
+fn pack<'a>(settings: &Shared, page: u64, payload: &'a [u8], raw_pages: usize) -> Vec<Piece<'a>> {
+    let codec = settings.codec();
+    let chunk_bytes = settings.chunk_pages() * PAGE;
     let mut pieces = Vec::new();
     let mut failures = 0;
     let mut raw = 0..0;
-    for (number, plain) in payload.chunks(CHUNK_PAGES * PAGE).enumerate() {
-        let start = number * CHUNK_PAGES * PAGE;
+    for (number, plain) in payload.chunks(chunk_bytes).enumerate() {
+        let start = number * chunk_bytes;
         let smaller = match failures < GIVE_UP {
             true => chunk::pack(codec, plain),
             false => None,
@@ -209,7 +208,7 @@ impl PoolVolume {
         let (middle, tail) = rest.split_at(short(whole.end - whole.start));
         if !middle.is_empty() {
             let first = whole.start / PAGE_BYTES;
-            let pieces = pack(self.settings.codec(), first, middle, self.raw_pages());
+            let pieces = pack(&self.settings, first, middle, self.raw_pages());
             self.put(io, LaneName::Data, pieces, durable, false).await?;
         }
         if !tail.is_empty() {
@@ -245,7 +244,7 @@ impl PoolVolume {
         result.map_err(|error| self.read_failed(error))?;
         let at = short(offset - start);
         buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        let pieces = pack(self.settings.codec(), page, &buffer, 1);
+        let pieces = pack(&self.settings, page, &buffer, 1);
         let result = self.put(io, LaneName::Data, pieces, durable, true).await;
         drop(held);
         result

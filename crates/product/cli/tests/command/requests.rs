@@ -166,9 +166,16 @@ fn matches(pattern: &str, path: &str) -> bool {
                 else {
                     return false;
                 };
-                let is_action = [":resize", ":disable", ":enable", ":rollback", ":clone"]
-                    .iter()
-                    .any(|action| actual.ends_with(action));
+                let is_action = [
+                    ":resize",
+                    ":set",
+                    ":disable",
+                    ":enable",
+                    ":rollback",
+                    ":clone",
+                ]
+                .iter()
+                .any(|action| actual.ends_with(action));
                 let fits = actual
                     .strip_suffix(end)
                     .is_some_and(|name| !name.is_empty());

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::record::LayerId;
+use super::superblock::{SETTINGS, ZSTD};
 use super::{FormatError, Put, Take};
 use crate::place::Codec;
 
@@ -78,6 +79,15 @@ pub struct SnapshotMember {
 }
 
 impl VolumeRecord {
+    /// Incompatible features that a pool has to name to keep it.
+    pub(crate) const fn features(&self) -> u64 {
+        let codec = match self.codec {
+            Codec::Raw | Codec::Lz4 => 0,
+            Codec::Zstd => ZSTD,
+        };
+        codec | if self.reserve > 0 { SETTINGS } else { 0 }
+    }
+
     /// Without the reserved space, which stands by itself.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         into.text(&self.name);
