@@ -455,6 +455,23 @@ fn a_scrub_of_a_served_pool_finds_damage_and_can_be_stopped() {
 }
 
 #[test]
+fn work_on_a_pool_that_is_not_served_tells_what_came_of_it() {
+    let scene = Scene::new();
+    scene.write_file("");
+    let server = scene.serve();
+    scene
+        .verb(&["volume", "create", "tank", "db", "8M"])
+        .expect(0);
+    let scrubbed = scene.verb(&["scrub", "tank", "--output", "json"]);
+    assert_eq!(scrubbed.expect(0).json()["work"]["state"], "done");
+    let removed = scene.verb(&["remove", "tank", &scene.path("b.img"), "--output", "json"]);
+    assert_eq!(removed.expect(0).json()["work"]["state"], "done");
+    ends_well(server);
+    let shown = scene.show(&scene.path("a.img"));
+    assert_eq!(shown["volumes"][0]["name"], "db");
+}
+
+#[test]
 fn a_pool_is_destroyed_only_when_nobody_needs_it() {
     let scene = Scene::new();
     scene.write_file(DISK0);

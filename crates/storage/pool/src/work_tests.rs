@@ -307,6 +307,90 @@ fn a_pool_is_destroyed_when_nothing_is_in_it_or_by_force() {
 }
 
 #[test]
+fn drives_of_another_pool_are_not_wiped_along() {
+    let (one, other) = (Scene::new(2), Scene::new(1));
+    let paths = [one.path(0), other.path(0)];
+    drop((one.pool, other.pool));
+    let refused = wipe_drives(&paths);
+    assert!(
+        matches!(refused, Err(PoolError::OtherPool { .. })),
+        "{refused:?}"
+    );
+    for path in &paths {
+        crate::read_label(path).expect("nothing was touched");
+    }
+}
+
+#[test]
+fn a_pool_is_known_by_the_drives_that_it_has_and_had() {
+    let scene = Scene::new(1);
+    let lists = [
+        scene.paths(&[0]),
+        scene.paths(&[0, 1]),
+        scene.paths(&[1]),
+        scene.paths(&[0, 2]),
+    ];
+    let told = || {
+        lists
+            .each_ref()
+            .map(|list| (scene.pool.lies_on(list), scene.pool.lay_on(list)))
+    };
+    assert_eq!(
+        told(),
+        [(true, true), (false, false), (false, false), (false, false)]
+    );
+    scene.add(1, Some(DRIVE)).expect("added");
+    assert_eq!(
+        told(),
+        [(true, true), (true, true), (true, true), (false, false)]
+    );
+    scene
+        .pool
+        .begin_removal(&scene.path(0), None)
+        .expect("begun");
+    assert_eq!(ended(&scene.pool).state, WorkState::Done);
+    assert_eq!(
+        told(),
+        [(false, true), (true, true), (true, true), (false, false)]
+    );
+    assert!(scene.pool.lies_exactly_on(&lists[2]));
+    assert!(!scene.pool.lies_exactly_on(&lists[1]));
+}
+
+#[test]
+fn a_drive_leaves_though_the_others_are_full_of_what_is_dead() {
+    let scene = Scene::new(1);
+    scene.fill(40);
+    scene.add(1, Some(2 * DRIVE)).expect("added");
+    {
+        let volume = scene.volume(None);
+        let mut storage = TestStorage::new();
+        let mut client = VolumeClient::new(volume, &mut storage);
+        // Pages here and there, so that segments are neither full nor dead; the first drive is used up first.
+        let mut page = 0_u64;
+        for _ in 0..6000 {
+            page = (page + 7919) % (40 << 8);
+            let byte = u8::try_from(page / 256 + 1).expect("at most 40");
+            client.write(page * 4096, &[byte; 4096]).expect("write");
+        }
+        client.flush().expect("flush");
+    }
+    scene
+        .pool
+        .begin_removal(&scene.path(1), None)
+        .expect("begun");
+    let work = ended(&scene.pool);
+    assert_eq!(work.state, WorkState::Done, "{work:?}");
+    scene.verify(40);
+    let scene = scene.reopen(&[0]);
+    scene.verify(40);
+    scene
+        .pool
+        .run(|pool, io| async move { pool.delete_volume(&io, "disk0").await })
+        .expect("deleted");
+}
+
+#[test]
 fn drives_that_do_not_open_as_a_pool_are_wiped() {
     let scene = Scene::new(2);
     let paths = scene.paths(&[0, 1]);

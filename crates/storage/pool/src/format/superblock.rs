@@ -253,6 +253,25 @@ mod tests {
     }
 
     #[test]
+    fn drives_that_were_removed_are_known_and_bounded() {
+        let mut removed = superblock();
+        removed.drives[0].id = Uuid::nil();
+        let refused = Superblock::decode(&removed.encode());
+        assert_eq!(refused, Err(FormatError::Field("the UUID of a drive")));
+        removed.incompatible = REMOVED_DRIVES;
+        assert_eq!(Superblock::decode(&removed.encode()), Ok(removed.clone()));
+        let own = Superblock {
+            drive: 0,
+            ..removed.clone()
+        };
+        assert!(Superblock::decode(&own.encode()).is_err());
+        // What is kept of each segment has to have room, though no drive is so long.
+        removed.drives[0].segments = SEGMENTS_MAX;
+        removed.drives[1].first_segment = SEGMENTS_MAX;
+        assert!(Superblock::decode(&removed.encode()).is_err());
+    }
+
+    #[test]
     fn copies_lie_in_the_reserved_parts_and_do_not_overlap() {
         for bytes in [16 << 20, (16 << 20) + 512, (1 << 40) + 4096] {
             let [[a, c], [b, d]] = copies(bytes);
