@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use crate::accounting::latency_us;
 use crate::algebra::{cholesky, eigen, inverse, solve};
 use crate::bounds::amva;
+use crate::link::{Link, TRAIN};
 use crate::operation::{Element, Operation};
 use crate::parameter::{Choice, Joint, Key, Name, ParameterError, Parts, Quantity, Source};
 use crate::parts_file::PartsFile;
 use crate::probe::{
-    Direction, ErrorSummary, Fitted, NetworkFacts, Parameter, Pattern, PointError, PointFacts,
-    Probe, ProbeError, Role, ServerFacts, SourceKind, Way,
+    ArrivalFacts, Direction, ErrorSummary, Fitted, NetworkFacts, Parameter, Pattern, PointError,
+    PointFacts, Probe, ProbeError, Role, ServerFacts, SourceKind, Way,
 };
 use crate::spread::Spread;
 
@@ -47,6 +48,13 @@ const MODEL_PING: f64 = 0.07;
 
 /// What an echo says of the rate: the processors of both ends take part in it.
 const ECHO: f64 = 0.25;
+
+/// What the pace of the bytes of one read says of link and processors.
+const PACE: f64 = 0.08;
+
+/// Longer pauses, as a part of the time in which the pace was measured, are those of a window of TCP that is full, or of a
+/// medium that delivers in pieces.
+const PAUSE_MAX: f64 = 1.0 / 6.0;
 
 /// Another explanation is as good if it costs so little more; by logarithms of likelihoods.
 const AS_GOOD: f64 = 6.0;
@@ -83,6 +91,8 @@ struct Unknown {
 enum Direct {
     /// Value in the unit of the key.
     Value(Key, Spread),
+    /// Bytes per second of one read, once they come.
+    Pace(Spread),
     /// A round trip of the protocol, which wakes both sides and costs half of an operation's processor time.
     Ping(Spread),
 }
@@ -441,6 +451,8 @@ impl<'a> Problem<'a> {
         };
         if let Some(network) = &probe.network {
             problem.add_network(network);
+            let arrival = probe.transfer.as_ref().and_then(|it| it.arrival.as_ref());
+            problem.add_arrival(arrival);
             let wake_up = probe.server.as_ref().and_then(|server| server.wake_up_us);
             if let Some(value) = wake_up.filter(|it| *it > 0.0) {
                 let spread = Spread {
@@ -543,6 +555,19 @@ impl<'a> Problem<'a> {
         }
     }
 
+    /// The medium has done its part when the bytes of a read come: they tell the link apart from it.
+    fn add_arrival(&mut self, arrival: Option<&ArrivalFacts>) {
+        let even = arrival.filter(|it| it.pause <= PAUSE_MAX);
+        let pace = even.and_then(|it| it.bytes_per_second);
+        if let Some(pace) = pace.filter(|it| it.value > 0.0) {
+            let uncertainty = pace.uncertainty.hypot(pace.value * PACE);
+            self.direct.push(Direct::Pace(Spread {
+                uncertainty,
+                ..pace
+            }));
+        }
+    }
+
     /// What a Longshore server says of its medium. Some of these operations waited for others there.
     fn add_stages(&mut self, server: &ServerFacts, direction: Direction) {
         const STORAGE: usize = 3;
@@ -600,7 +625,7 @@ impl<'a> Problem<'a> {
         }
         self.direct.retain(|direct| match direct {
             Direct::Value(key, _) => !SHARED.contains(key),
-            Direct::Ping(_) => false,
+            Direct::Pace(_) | Direct::Ping(_) => false,
         });
     }
 
@@ -617,7 +642,7 @@ impl<'a> Problem<'a> {
         let most = reaching.map(|it| it.iops.value).fold(0.0, f64::max);
         let pings = self.direct.iter().filter_map(|direct| match direct {
             Direct::Ping(spread) => Some(spread.value),
-            Direct::Value(..) => None,
+            Direct::Value(..) | Direct::Pace(_) => None,
         });
         let access = (alone - pings.sum::<f64>()).max(alone / 50.0);
         let mut starts = vec![prior.clone()];
@@ -681,6 +706,7 @@ impl<'a> Problem<'a> {
         for direct in &self.direct {
             match direct {
                 Direct::Value(key, measured) => row(parts.get(*key), *measured, 0.0),
+                Direct::Pace(measured) => row(pace(&parts), *measured, 0.0),
                 Direct::Ping(measured) => {
                     let processors =
                         parts.get(Key::ServerCpuPerOp) + parts.get(Key::ClientCpuPerOp);
@@ -990,6 +1016,13 @@ struct Found {
     at: Vec<f64>,
     rows: Vec<f64>,
     cost: f64,
+}
+
+/// Bytes per second of one read that comes in: those of the slowest of link and processors.
+fn pace(parts: &Parts) -> f64 {
+    let link = Link::new(parts).packed_us(1.0);
+    let server = parts.get(Key::ServerCpuPerByte) + parts.get(Key::ServerCpuPerSend) / TRAIN;
+    1e6 / link.max(server).max(parts.get(Key::ClientCpuPerByte))
 }
 
 fn usual_spread(points: &[&PointFacts]) -> f64 {
