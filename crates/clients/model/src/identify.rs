@@ -67,6 +67,9 @@ const STAGE: f64 = 0.4;
 
 const ROUNDS: usize = 60;
 
+/// Beyond this logarithm of mean by median, few operations make the mean: exponentially distributed times have 0.37.
+const SKEW: f64 = 0.4;
+
 /// Where a search for another explanation begins: what limited before is so much faster, as a logarithm.
 const FASTER_WAY: f64 = 2.5;
 
@@ -95,6 +98,14 @@ enum Direct {
     Pace(Spread),
     /// A round trip of the protocol, which wakes both sides and costs half of an operation's processor time.
     Ping(Spread),
+}
+
+impl Direct {
+    const fn spread(&self) -> &Spread {
+        match self {
+            Self::Value(_, spread) | Self::Pace(spread) | Self::Ping(spread) => spread,
+        }
+    }
 }
 
 struct Problem<'a> {
@@ -689,7 +700,8 @@ impl<'a> Problem<'a> {
             let (varied, operation) = self.at(&parts, point);
             let under_way = f64::from(point.depth) * f64::from(point.connections);
             let cv2 = varied.get(Key::Variation).powi(2);
-            row(amva(&operation, under_way, cv2), point.iops, MODEL);
+            let model = MODEL.hypot(skew(point));
+            row(amva(&operation, under_way, cv2), point.iops, model);
             let busy = |element| {
                 let mut all = operation.demands.iter();
                 all.find(|it| it.element == element).map_or(0.0, |it| it.us)
@@ -774,10 +786,18 @@ impl<'a> Problem<'a> {
         }
         let mut fitted = self.result(&best.at, &best.rows)?;
         // What the measurements say, without the priors.
-        let squares = |found: &Found| found.rows.iter().map(|row| row * row).sum::<f64>();
+        let squares = |rows: &[f64]| rows.iter().map(|row| row * row).sum::<f64>();
+        let direct = self.direct.iter().filter(|it| it.spread().value > 0.0);
+        let loads = best.rows.len() - direct.count();
         #[allow(clippy::cast_precision_loss)] // Some dozens.
-        let wider = (squares(&best) / best.rows.len() as f64).max(1.0);
-        if 0.5 * (squares(&other) - squares(&best)) / wider < AS_GOOD {
+        let wider = (squares(&best.rows) / best.rows.len() as f64).max(1.0);
+        let worse = |of: fn(&[f64], usize) -> &[f64]| {
+            squares(of(&other.rows, loads)) - squares(of(&best.rows, loads))
+        };
+        // Loads that other programs disturb take nothing away from what was measured directly.
+        let worse =
+            worse(|rows, loads| &rows[..loads]) / wider + worse(|rows, loads| &rows[loads..]);
+        if 0.5 * worse < AS_GOOD {
             self.open(&mut fitted, &best.at, &other.at);
         }
         Ok(fitted)
@@ -1031,7 +1051,14 @@ fn usual_spread(points: &[&PointFacts]) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Whether one place is answered faster than random ones.
+/// What the mean of a load is uncertain by, as a logarithm, because few operations make it: other programs had the
+/// processor meanwhile, or the medium was busy with something else.
+fn skew(point: &PointFacts) -> f64 {
+    let skew = (point.latency_us.value / point.p50_us.value).ln() - SKEW;
+    if skew.is_finite() { skew.max(0.0) } else { 0.0 }
+}
+
+/// Whether one place is answered faster than random ones, and not by some operations alone.
 fn cached(points: &[&PointFacts]) -> bool {
     let alone = |pattern| {
         let points = points.iter().copied();
@@ -1039,7 +1066,10 @@ fn cached(points: &[&PointFacts]) -> bool {
     };
     alone(Pattern::OnePlace).any(|one| {
         let mut random = alone(Pattern::Random).filter(|it| it.size_bytes == one.size_bytes);
-        random.any(|it| it.latency_us.value > one.latency_us.value * FASTER.0 + FASTER.1)
+        let is_slower = |it: &Spread, than: &Spread| it.value > than.value * FASTER.0 + FASTER.1;
+        random.any(|it| {
+            is_slower(&it.latency_us, &one.latency_us) && is_slower(&it.p50_us, &one.p50_us)
+        })
     })
 }
 
