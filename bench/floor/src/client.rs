@@ -158,6 +158,7 @@ fn run_of(arguments: &Drive, shape: Shape) -> Result<Run> {
         maps: QueueMaps::plain(sessions),
         threads: None,
         warmup: length.time.map_or(Duration::ZERO, |time| time / 5),
+        whole: false,
         length,
         seed: 0,
         verify: Verify::Off,

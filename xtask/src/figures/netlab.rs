@@ -12,6 +12,7 @@ mod advice;
 mod draw;
 mod limits;
 mod loopback;
+mod precedence;
 mod rig;
 mod share;
 mod stages;

@@ -64,6 +64,7 @@ impl Load<'_> {
         let settings = Settings {
             measure_from_ns: 0,
             end_ns: u64::MAX,
+            whole: false,
             ..settings
         };
         supervisor.read_back = true;
@@ -123,6 +124,7 @@ impl Load<'_> {
         Settings {
             measure_from_ns: nanos(warmup),
             end_ns: end.map_or(u64::MAX, nanos),
+            whole: run.whole,
             spin: run.spin,
             discard: run.discard,
             continue_on_error: run.continue_on_error,

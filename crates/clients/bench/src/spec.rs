@@ -64,6 +64,9 @@ pub struct Run {
     pub length: Length,
     /// Load that is not measured, before that.
     pub warmup: Duration,
+    /// The measurement begins and ends with an answer, and holds generations of operations: as many as are under way at a
+    /// time. A window of the clock alone has one too many or too few of operations that are slow.
+    pub whole: bool,
     /// Of places, directions and contents.
     pub seed: u64,
     /// Whether contents are checked.

@@ -33,6 +33,8 @@ const LONGEST_WAIT_NS: u64 = 50_000_000;
 const DRAIN_LIMIT_NS: u64 = 5_000_000_000;
 /// A place that is being written is given up for another so many times.
 const CLAIM_TRIES: usize = 16;
+/// A measurement of whole generations has so many operations at least.
+const WHOLE_MIN: u64 = 4;
 /// How often an operation is submitted again after unit attentions.
 pub const REPEATS_MAX: u8 = 8;
 /// Faults that are kept of each thread.
@@ -77,6 +79,8 @@ pub struct Settings {
     pub measure_from_ns: u64,
     /// When it ends, unless the streams end before.
     pub end_ns: u64,
+    /// Measures generations of operations: begins and ends with an answer, earlier than which neither time counts.
+    pub whole: bool,
     /// Polls instead of sleeping.
     pub spin: bool,
     /// Read data is dropped instead of being put into memory.
@@ -137,6 +141,10 @@ pub struct Worker<Q> {
     now_ns: u64,
     last_answer_ns: u64,
     measuring_since: Option<(u64, Duration)>,
+    /// Operations that had ended when the measurement began.
+    ended_before: u64,
+    /// Operations that have ended in this turn.
+    ended_now: u64,
     tallies: Vec<JobTally>,
     errors: Errors,
     faults: Vec<Fault>,
@@ -168,6 +176,8 @@ impl<Q: LoadQueue> Worker<Q> {
             now_ns: 0,
             last_answer_ns: 0,
             measuring_since: None,
+            ended_before: 0,
+            ended_now: 0,
             tallies: (0..settings.jobs).map(|_| JobTally::default()).collect(),
             errors: Errors::default(),
             faults: Vec::new(),
@@ -254,7 +264,7 @@ impl<Q: LoadQueue> Worker<Q> {
             self.now_ns = self.shared.now_ns();
             self.complete();
             self.follow_the_clock();
-            if self.now_ns >= self.settings.end_ns || self.shared.stop.load(Ordering::Relaxed) {
+            if self.is_over() || self.shared.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             if self.in_flight > 0 && self.now_ns - self.last_answer_ns > self.settings.silence_ns {
@@ -275,12 +285,34 @@ impl<Q: LoadQueue> Worker<Q> {
 
     /// Starts to measure when it is time.
     fn follow_the_clock(&mut self) {
-        if self.measuring_since.is_none() && self.now_ns >= self.settings.measure_from_ns {
+        let is_due = self.measuring_since.is_none()
+            && self.now_ns >= self.settings.measure_from_ns
+            && (!self.settings.whole || self.ended_now > 0 && self.progress.0 >= self.generation());
+        if is_due {
+            self.ended_before = self.progress.0;
             self.measuring_since = Some((self.now_ns, cpu::of_this_thread()));
             for tally in &mut self.tallies {
                 tally.forget();
             }
         }
+    }
+
+    /// Operations that are under way at a time.
+    fn generation(&self) -> u64 {
+        u64::try_from(self.slots.len().max(1)).expect("slots fit into memory")
+    }
+
+    /// Whether all has been measured.
+    fn is_over(&self) -> bool {
+        if self.now_ns < self.settings.end_ns || !self.settings.whole {
+            return self.now_ns >= self.settings.end_ns;
+        }
+        let measured = self.progress.0 - self.ended_before;
+        let generation = self.generation();
+        // A turn may take in the end of one generation and the beginning of the next.
+        let earlier = measured.saturating_sub(self.ended_now);
+        let is_complete = measured / generation > earlier / generation;
+        self.measuring_since.is_some() && measured >= WHOLE_MIN && is_complete
     }
 
     /// Submits whatever can be submitted now.
@@ -498,12 +530,12 @@ impl<Q: LoadQueue> Worker<Q> {
 
     /// When something is to be done although nothing has come.
     fn next_event_ns(&self) -> u64 {
-        let mut event = self
-            .settings
-            .end_ns
-            .min(self.now_ns.saturating_add(LONGEST_WAIT_NS));
-        if self.measuring_since.is_none() {
-            event = event.min(self.settings.measure_from_ns);
+        let mut event = self.now_ns.saturating_add(LONGEST_WAIT_NS);
+        // A measurement of whole generations goes on until an answer ends it.
+        for known in [self.settings.measure_from_ns, self.settings.end_ns] {
+            if known > self.now_ns {
+                event = event.min(known);
+            }
         }
         for &number in &self.active {
             let stream = &self.streams[number];
@@ -535,6 +567,7 @@ impl<Q: LoadQueue> Worker<Q> {
 
     /// Accounts for what has come.
     fn complete(&mut self) {
+        self.ended_now = 0;
         if self.in_flight == 0 {
             // Nothing is awaited, so there is no silence.
             self.last_answer_ns = self.now_ns;
@@ -582,6 +615,7 @@ impl<Q: LoadQueue> Worker<Q> {
             tally.ended_service(write, self.now_ns.saturating_sub(submitted_ns));
         }
         self.progress.0 += 1;
+        self.ended_now += 1;
         self.progress.1 += u64::from(bytes);
         if self.settings.verifier.is_some() {
             self.verify(index);

@@ -111,6 +111,7 @@ pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
     let mut lengths = vec![0.0; operation.demands.len()];
     let mut waits = vec![0.0; operation.demands.len()];
     let mut rate = 0.0;
+    let peak = peak(operation) / 1e6;
     for customers in 1..=outstanding.clamp(1, CUSTOMERS_MAX) {
         // An operation finds what one operation less would leave there, and waits for that in addition to its own time.
         // That may be less than the sum of its demands, where they overlap.
@@ -121,7 +122,8 @@ pub fn queueing(operation: &Operation, outstanding: u64, cv2: f64) -> Queueing {
                 length - busy * (servers - 1.0) - (rate * us).min(*length) * (1.0 - residual);
             *wait = us * all_busy(busy, servers) * ahead.max(0.0);
         }
-        rate = f64_of(customers) / (alone + waits.iter().sum::<f64>());
+        // A link serves an operation that is alone from its bucket, faster than many.
+        rate = (f64_of(customers) / (alone + waits.iter().sum::<f64>())).min(peak);
         for ((length, demand), wait) in lengths.iter_mut().zip(&operation.demands).zip(&waits) {
             *length = rate * (demand.us + wait);
         }
@@ -271,6 +273,25 @@ mod tests {
             ..self::operation(1.0)
         };
         assert!((mean_value(&operation, 2) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_link_that_is_faster_for_one_operation_is_no_slower_for_two() {
+        let part = |element, us| Contribution { element, us };
+        // 100 µs of the wire pass from a bucket.
+        let operation = Operation {
+            contributions: vec![part(Element::ClientProcessor, 5.0)],
+            demands: vec![Demand {
+                element: Element::ResponseWire,
+                us: 100.0,
+                servers: 1.0,
+            }],
+            ..self::operation(1.0)
+        };
+        for outstanding in [1.0, 2.0, 3.0, 16.0] {
+            let iops = amva(&operation, outstanding, 0.1);
+            assert!((iops - 10_000.0).abs() < 1.0, "{iops} at {outstanding}");
+        }
     }
 
     #[test]

@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use crate::accounting::latency_us;
 use crate::algebra::{cholesky, eigen, inverse, solve};
 use crate::bounds::amva;
+use crate::link::{Link, TRAIN};
 use crate::operation::{Element, Operation};
 use crate::parameter::{Choice, Joint, Key, Name, ParameterError, Parts, Quantity, Source};
 use crate::parts_file::PartsFile;
 use crate::probe::{
-    Direction, ErrorSummary, Fitted, NetworkFacts, Parameter, Pattern, PointError, PointFacts,
-    Probe, ProbeError, Role, ServerFacts, SourceKind, Way,
+    ArrivalFacts, Direction, ErrorSummary, Fitted, NetworkFacts, Parameter, Pattern, PointError,
+    PointFacts, Probe, ProbeError, Role, ServerFacts, SourceKind, Way,
 };
 use crate::spread::Spread;
 
@@ -48,6 +49,13 @@ const MODEL_PING: f64 = 0.07;
 /// What an echo says of the rate: the processors of both ends take part in it.
 const ECHO: f64 = 0.25;
 
+/// What the pace of the bytes of one read says of link and processors.
+const PACE: f64 = 0.08;
+
+/// Longer pauses, as a part of the time in which the pace was measured, are those of a window of TCP that is full, or of a
+/// medium that delivers in pieces.
+const PAUSE_MAX: f64 = 1.0 / 6.0;
+
 /// Another explanation is as good if it costs so little more; by logarithms of likelihoods.
 const AS_GOOD: f64 = 6.0;
 
@@ -58,6 +66,9 @@ const SHARE_OF_OWN: f64 = 0.95;
 const STAGE: f64 = 0.4;
 
 const ROUNDS: usize = 60;
+
+/// Beyond this logarithm of mean by median, few operations make the mean: exponentially distributed times have 0.37.
+const SKEW: f64 = 0.4;
 
 /// Where a search for another explanation begins: what limited before is so much faster, as a logarithm.
 const FASTER_WAY: f64 = 2.5;
@@ -83,8 +94,18 @@ struct Unknown {
 enum Direct {
     /// Value in the unit of the key.
     Value(Key, Spread),
+    /// Bytes per second of one read, once they come.
+    Pace(Spread),
     /// A round trip of the protocol, which wakes both sides and costs half of an operation's processor time.
     Ping(Spread),
+}
+
+impl Direct {
+    const fn spread(&self) -> &Spread {
+        match self {
+            Self::Value(_, spread) | Self::Pace(spread) | Self::Ping(spread) => spread,
+        }
+    }
 }
 
 struct Problem<'a> {
@@ -441,6 +462,8 @@ impl<'a> Problem<'a> {
         };
         if let Some(network) = &probe.network {
             problem.add_network(network);
+            let arrival = probe.transfer.as_ref().and_then(|it| it.arrival.as_ref());
+            problem.add_arrival(arrival);
             let wake_up = probe.server.as_ref().and_then(|server| server.wake_up_us);
             if let Some(value) = wake_up.filter(|it| *it > 0.0) {
                 let spread = Spread {
@@ -543,6 +566,19 @@ impl<'a> Problem<'a> {
         }
     }
 
+    /// The medium has done its part when the bytes of a read come: they tell the link apart from it.
+    fn add_arrival(&mut self, arrival: Option<&ArrivalFacts>) {
+        let even = arrival.filter(|it| it.pause <= PAUSE_MAX);
+        let pace = even.and_then(|it| it.bytes_per_second);
+        if let Some(pace) = pace.filter(|it| it.value > 0.0) {
+            let uncertainty = pace.uncertainty.hypot(pace.value * PACE);
+            self.direct.push(Direct::Pace(Spread {
+                uncertainty,
+                ..pace
+            }));
+        }
+    }
+
     /// What a Longshore server says of its medium. Some of these operations waited for others there.
     fn add_stages(&mut self, server: &ServerFacts, direction: Direction) {
         const STORAGE: usize = 3;
@@ -600,7 +636,7 @@ impl<'a> Problem<'a> {
         }
         self.direct.retain(|direct| match direct {
             Direct::Value(key, _) => !SHARED.contains(key),
-            Direct::Ping(_) => false,
+            Direct::Pace(_) | Direct::Ping(_) => false,
         });
     }
 
@@ -617,7 +653,7 @@ impl<'a> Problem<'a> {
         let most = reaching.map(|it| it.iops.value).fold(0.0, f64::max);
         let pings = self.direct.iter().filter_map(|direct| match direct {
             Direct::Ping(spread) => Some(spread.value),
-            Direct::Value(..) => None,
+            Direct::Value(..) | Direct::Pace(_) => None,
         });
         let access = (alone - pings.sum::<f64>()).max(alone / 50.0);
         let mut starts = vec![prior.clone()];
@@ -664,7 +700,8 @@ impl<'a> Problem<'a> {
             let (varied, operation) = self.at(&parts, point);
             let under_way = f64::from(point.depth) * f64::from(point.connections);
             let cv2 = varied.get(Key::Variation).powi(2);
-            row(amva(&operation, under_way, cv2), point.iops, MODEL);
+            let model = MODEL.hypot(skew(point));
+            row(amva(&operation, under_way, cv2), point.iops, model);
             let busy = |element| {
                 let mut all = operation.demands.iter();
                 all.find(|it| it.element == element).map_or(0.0, |it| it.us)
@@ -681,6 +718,7 @@ impl<'a> Problem<'a> {
         for direct in &self.direct {
             match direct {
                 Direct::Value(key, measured) => row(parts.get(*key), *measured, 0.0),
+                Direct::Pace(measured) => row(pace(&parts), *measured, 0.0),
                 Direct::Ping(measured) => {
                     let processors =
                         parts.get(Key::ServerCpuPerOp) + parts.get(Key::ClientCpuPerOp);
@@ -748,10 +786,18 @@ impl<'a> Problem<'a> {
         }
         let mut fitted = self.result(&best.at, &best.rows)?;
         // What the measurements say, without the priors.
-        let squares = |found: &Found| found.rows.iter().map(|row| row * row).sum::<f64>();
+        let squares = |rows: &[f64]| rows.iter().map(|row| row * row).sum::<f64>();
+        let direct = self.direct.iter().filter(|it| it.spread().value > 0.0);
+        let loads = best.rows.len() - direct.count();
         #[allow(clippy::cast_precision_loss)] // Some dozens.
-        let wider = (squares(&best) / best.rows.len() as f64).max(1.0);
-        if 0.5 * (squares(&other) - squares(&best)) / wider < AS_GOOD {
+        let wider = (squares(&best.rows) / best.rows.len() as f64).max(1.0);
+        let worse = |of: fn(&[f64], usize) -> &[f64]| {
+            squares(of(&other.rows, loads)) - squares(of(&best.rows, loads))
+        };
+        // Loads that other programs disturb take nothing away from what was measured directly.
+        let worse =
+            worse(|rows, loads| &rows[..loads]) / wider + worse(|rows, loads| &rows[loads..]);
+        if 0.5 * worse < AS_GOOD {
             self.open(&mut fitted, &best.at, &other.at);
         }
         Ok(fitted)
@@ -992,13 +1038,27 @@ struct Found {
     cost: f64,
 }
 
+/// Bytes per second of one read that comes in: those of the slowest of link and processors.
+fn pace(parts: &Parts) -> f64 {
+    let link = Link::new(parts).packed_us(1.0);
+    let server = parts.get(Key::ServerCpuPerByte) + parts.get(Key::ServerCpuPerSend) / TRAIN;
+    1e6 / link.max(server).max(parts.get(Key::ClientCpuPerByte))
+}
+
 fn usual_spread(points: &[&PointFacts]) -> f64 {
     let mut all: Vec<f64> = points.iter().map(|it| it.iops.relative()).collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Whether one place is answered faster than random ones.
+/// What the mean of a load is uncertain by, as a logarithm, because few operations make it: other programs had the
+/// processor meanwhile, or the medium was busy with something else.
+fn skew(point: &PointFacts) -> f64 {
+    let skew = (point.latency_us.value / point.p50_us.value).ln() - SKEW;
+    if skew.is_finite() { skew.max(0.0) } else { 0.0 }
+}
+
+/// Whether one place is answered faster than random ones, and not by some operations alone.
 fn cached(points: &[&PointFacts]) -> bool {
     let alone = |pattern| {
         let points = points.iter().copied();
@@ -1006,7 +1066,10 @@ fn cached(points: &[&PointFacts]) -> bool {
     };
     alone(Pattern::OnePlace).any(|one| {
         let mut random = alone(Pattern::Random).filter(|it| it.size_bytes == one.size_bytes);
-        random.any(|it| it.latency_us.value > one.latency_us.value * FASTER.0 + FASTER.1)
+        let is_slower = |it: &Spread, than: &Spread| it.value > than.value * FASTER.0 + FASTER.1;
+        random.any(|it| {
+            is_slower(&it.latency_us, &one.latency_us) && is_slower(&it.p50_us, &one.p50_us)
+        })
     })
 }
 

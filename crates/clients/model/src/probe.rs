@@ -153,6 +153,21 @@ pub struct TransferFacts {
     pub first_r2t_us: Option<Spread>,
     /// Bytes of the server's data PDUs.
     pub read_segment_bytes: Option<u64>,
+    pub arrival: Option<ArrivalFacts>,
+}
+
+/// When the bytes of one large read come, with nothing else under way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ArrivalFacts {
+    /// Bytes of the read.
+    pub bytes: u64,
+    /// From the request to the first of them.
+    pub first_us: Spread,
+    /// Pace of the second half, if it came in pieces.
+    pub bytes_per_second: Option<Spread>,
+    /// The longest time without an arrival, as a part of the time of the second half.
+    pub pause: f64,
 }
 
 /// What a point is for.
@@ -411,6 +426,12 @@ impl Probe {
         }
         if let Some(transfer) = &self.transfer {
             entries("r2ts_per_write", transfer.r2ts_per_write.len())?;
+            let arrival = transfer.arrival.as_ref();
+            let is_arrival_sound = arrival.is_none_or(|it| {
+                let pace = it.bytes_per_second.is_none_or(|pace| pace.is_sound());
+                pace && it.first_us.is_sound() && it.pause.is_finite()
+            });
+            sound("arrival", is_arrival_sound)?;
             sound(
                 "first_r2t_us",
                 transfer.first_r2t_us.is_none_or(|it| it.is_sound()),

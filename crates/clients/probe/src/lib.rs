@@ -6,6 +6,7 @@
 //! | part | how |
 //! |---|---|
 //! | network | handshakes of connections of their own, pings at a short and at a long interval, pings with data, TCP_INFO |
+//! | network and storage | when the bytes of one large read come: late, or slowly |
 //! | protocol | what was negotiated; R2Ts that come while the data of a write is held back; PDUs of a read |
 //! | storage | short loads by size, depth, direction and pattern, by turns; some of them are for the fit and some are kept back |
 //! | processors | the clock of the thread that makes the load; the server's own statistics, or its process on this machine |
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival;
 mod client;
 mod convert;
 mod course;

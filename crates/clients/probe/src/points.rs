@@ -24,8 +24,11 @@ use crate::server::{Statistics, since};
 
 pub(crate) const ROUNDS: u16 = 3;
 
-/// Load that is not counted, before each point.
-const WARM_UP: f64 = 0.1;
+/// Load that is not counted, before each point: by then a bucket of the link that has filled up in the pause is empty, and
+/// operations that began together have ended.
+const WARM_UP: f64 = 0.2;
+/// A load that took so many times its share of the time is not repeated.
+const LONG: u32 = 4;
 /// From here on the client's processor, or one of its threads, is the limit.
 const BUSY: f64 = 0.92;
 /// Rounds that differ more are worth a remark.
@@ -61,6 +64,8 @@ struct Rounds {
     server_cpu_us: Vec<f64>,
     client_busy: f64,
     tcp: Option<TcpFacts>,
+    /// Operations are so slow that few of them took far longer than the load's share of the time.
+    is_long: bool,
 }
 
 impl Loads<'_> {
@@ -79,19 +84,23 @@ impl Loads<'_> {
             let first = count * round / usize::from(ROUNDS);
             for at in (0..count).map(|at| (at + first) % count) {
                 let planned = &self.planned[at];
+                if rounds[at].is_long {
+                    continue;
+                }
                 course.next(&format!(
                     "{} (round {} of {ROUNDS})",
                     label(planned),
                     round + 1
                 ))?;
                 // What takes longer than it should costs those that come later.
-                let done = round * count + rounds.iter().filter(|r| r.iops.len() > round).count();
                 let left = self.time.saturating_sub(began.elapsed());
-                let points_left = (count * usize::from(ROUNDS)).saturating_sub(done).max(1);
-                let time = left.div_f64(float(points_left));
+                let rounds_left: usize = rounds.iter().map(Rounds::left).sum();
+                let time = left.div_f64(float(rounds_left.max(1)));
                 let time = time.clamp(Duration::from_millis(20), Duration::from_secs(10));
+                let begun = Instant::now();
                 let is_more =
                     self.round(planned, time, bound, statistics, course, &mut rounds[at])?;
+                rounds[at].is_long = begun.elapsed() > time * LONG;
                 others += usize::from(is_more);
             }
         }
@@ -141,7 +150,8 @@ impl Loads<'_> {
             rounds.server_cpu_us.push(server.working_us_per_op);
         }
         let own = float(usize::try_from(result.operations).unwrap_or(usize::MAX));
-        let with_warm_up = own * (1.0 + WARM_UP);
+        // Before a measurement and behind it there are as many as are under way at a time.
+        let with_warm_up = own / (1.0 - WARM_UP) + 2.0 * f64::from(planned.depth);
         let done = float(usize::try_from(server.operations).unwrap_or(usize::MAX));
         Ok(done > with_warm_up * OTHERS + 100.0)
     }
@@ -181,6 +191,7 @@ impl Loads<'_> {
                 ..Length::default()
             },
             warmup: time.mul_f64(WARM_UP),
+            whole: true,
             seed: self.seed,
             verify: Verify::Off,
             offset,
@@ -194,6 +205,14 @@ impl Loads<'_> {
 }
 
 impl Rounds {
+    /// How often the load is still to be measured.
+    fn left(&self) -> usize {
+        if self.is_long {
+            return 0;
+        }
+        usize::from(ROUNDS).saturating_sub(self.iops.len())
+    }
+
     fn add(&mut self, result: &PointResult) {
         let Some(latency) = &result.latency_ns else {
             return;

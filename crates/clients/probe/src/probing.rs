@@ -14,6 +14,7 @@ use longshore_initiator::options::QueueMaps;
 use longshore_model::probe::{PROBE_VERSION, Probe, RemarkKind, Subject, TransferFacts};
 use longshore_reactor::Buffer;
 
+use crate::arrival;
 use crate::client;
 use crate::course::Course;
 use crate::error::Error;
@@ -27,6 +28,8 @@ use crate::transfer::{self, Setting};
 
 /// Parts of the time: the network has so much, and loads the rest.
 const NETWORK: f64 = 0.14;
+/// One read at a time has so much, of a server.
+const ARRIVAL: f64 = 0.08;
 /// Memory for the content of a region that is written.
 const REGION_MAX: u64 = 64 << 20;
 /// The region is read in operations of so much.
@@ -119,7 +122,10 @@ fn measure(
                 block_size,
                 round_trip: round_trip.unwrap_or_default(),
             };
-            Some(transfer::measure(bound, known.as_ref(), &setting, course)?)
+            let mut transfer = transfer::measure(bound, known.as_ref(), &setting, course)?;
+            let time = options.time.mul_f64(ARRIVAL);
+            transfer.arrival = arrival::measure(bound, &setting, time, course)?;
+            Some(transfer)
         }
         None => None,
     };
@@ -133,7 +139,7 @@ fn measure(
     });
     let time = options.time
         - if is_remote {
-            network_time
+            network_time + options.time.mul_f64(ARRIVAL)
         } else {
             Duration::ZERO
         };

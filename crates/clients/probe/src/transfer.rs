@@ -40,7 +40,7 @@ const ROUNDS: usize = 3;
 const HEADER: usize = 48;
 const DIGEST: usize = 4;
 /// An operation takes no longer, or the peer is lost.
-const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 /// What has to be known beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -321,7 +321,7 @@ fn begin_write(
     submit(queue, operation, data, "a write")
 }
 
-fn submit(
+pub(crate) fn submit(
     queue: &mut AnyQueue,
     operation: Operation,
     data: Data,
@@ -351,7 +351,7 @@ fn finish(queue: &mut AnyQueue, what: &'static str) -> Result<(), Error> {
     ended(&completions, what)
 }
 
-fn ended(completions: &[Completion], what: &'static str) -> Result<(), Error> {
+pub(crate) fn ended(completions: &[Completion], what: &'static str) -> Result<(), Error> {
     let failure = completions.iter().find_map(|it| it.result.as_ref().err());
     failure.map_or(Ok(()), |failure| Err(Error::Failed(what, failure.clone())))
 }

@@ -498,6 +498,7 @@ impl BenchArguments {
             threads: self.threads,
             length,
             warmup: self.warmup.unwrap_or(usual),
+            whole: false,
             seed: self.seed,
             verify: match (self.verify, self.verify_only) {
                 (_, true) => Verify::Only,

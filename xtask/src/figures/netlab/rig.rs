@@ -13,6 +13,7 @@ use longshore_tests::server::{Server, ServerBuilder};
 use super::super::Plan;
 use super::super::network::{Namespaces, inside, run};
 use super::draw::{Link, SetUp};
+use super::precedence;
 use super::share::Share;
 use super::way::{Delay, Way};
 use crate::bench::load::{Report, bench_below, words};
@@ -99,15 +100,23 @@ impl Net {
     }
 
     fn address(&self) -> IpAddr {
-        if self.namespaces.names().len() > 1 {
+        if self.has_link() {
             SERVER.into()
         } else {
             Ipv4Addr::LOCALHOST.into()
         }
     }
 
-    fn below(&self, namespace: &str, core: &str) -> Vec<String> {
+    /// A link limits, so that no processor is busy all the time.
+    fn has_link(&self) -> bool {
+        self.namespaces.names().len() > 1
+    }
+
+    fn below(&self, namespace: &str, core: &str, precedes: bool) -> Vec<String> {
         let mut below = inside(namespace);
+        if precedes && self.has_link() {
+            below.extend(precedence::words());
+        }
         below.extend(pinned(core));
         below
     }
@@ -115,11 +124,12 @@ impl Net {
     /// What runs a program on the client's side.
     fn on_client(&self) -> Vec<String> {
         let names = self.namespaces.names();
-        self.below(names.last().expect("there is one"), CLIENT_CORE)
+        self.below(names.last().expect("there is one"), CLIENT_CORE, true)
     }
 
-    fn on_server(&self) -> Vec<String> {
-        self.below(&self.namespaces.names()[0], SERVER_CORE)
+    /// What runs a server with a share of its processor: with all of it, it precedes other programs.
+    fn on_server(&self, percent: u32) -> Vec<String> {
+        self.below(&self.namespaces.names()[0], SERVER_CORE, percent == 100)
     }
 }
 
@@ -159,7 +169,7 @@ impl<'a> Served<'a> {
              [iscsi]\nmax-outstanding-r2t = {}\nfirst-burst-length = {}\nmax-burst-length = {}\n",
             rules.in_capsule, rules.outstanding, rules.first_burst, rules.max_burst
         );
-        let below = net.on_server();
+        let below = net.on_server(set_up.share);
         let below: Vec<&str> = below.iter().map(String::as_str).collect();
         let address = net.address();
         let server = ServerBuilder::with_program(plan.program.clone())

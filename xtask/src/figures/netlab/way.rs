@@ -20,6 +20,8 @@ use longshore_model::random::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+use super::precedence;
+
 /// Bytes under way in one direction at most: 16 ms at 4 Gbit/s, and more at any rate that is used.
 const BYTES_MAX: usize = 8 << 20;
 
@@ -128,6 +130,7 @@ impl Queue {
 fn carry(from: &SyncDevice, to: &SyncDevice, mut queue: Queue, stop: &AtomicBool) {
     // Linux lets ordinary threads sleep 50 µs longer. Without that leave the delay is a little longer.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    precedence::take();
     let mut buffer = vec![0; PACKET_MAX];
     while !stop.load(Ordering::Relaxed) {
         let pause = queue.pause(Instant::now());

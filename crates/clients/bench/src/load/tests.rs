@@ -53,6 +53,7 @@ fn run(jobs: &[&str], queues: u16, operations: Option<u64>) -> Run {
             ..Length::default()
         },
         warmup: Duration::ZERO,
+        whole: false,
         seed: 1,
         verify: Verify::On,
         offset: 0,

@@ -21,6 +21,7 @@ struct Bench {
     verifier: Option<Arc<Verifier>>,
     continue_on_error: bool,
     queues: usize,
+    whole: bool,
 }
 
 impl Bench {
@@ -30,6 +31,7 @@ impl Bench {
             verifier: None,
             continue_on_error: false,
             queues: 1,
+            whole: false,
         }
     }
 
@@ -66,6 +68,7 @@ impl Bench {
         let settings = Settings {
             measure_from_ns,
             end_ns,
+            whole: self.whole,
             spin: false,
             discard: false,
             continue_on_error: self.continue_on_error,
@@ -290,4 +293,28 @@ fn a_lost_connection_is_told_with_what_was_under_way() {
     assert_eq!(report.lost, Some(Lost::HungUp));
     assert!(report.unanswered > 0);
     assert!(report.jobs[0].read.operations >= 48);
+}
+
+#[test]
+fn whole_generations_are_measured_however_slow_the_operations_are() {
+    // The time is over before the first answer.
+    let of = |depth, whole| {
+        let bench = Bench {
+            whole,
+            ..Bench::new(FakeVolume::new(256, 512))
+        };
+        let report = bench.run_for(vec![Bench::stream("randread", "512", depth, 1000)], 0, 0);
+        report.jobs[0].read.operations
+    };
+    assert_eq!(of(1, false), 0);
+    assert_eq!(of(1, true), 4);
+    for depth in [2, 3, 8] {
+        // A turn takes in what has come, which may be more than the rest of a generation.
+        let (operations, generation) = (of(depth, true), u64::from(depth));
+        let most = generation.next_multiple_of(4) + generation;
+        assert!(
+            (generation.max(4)..most).contains(&operations),
+            "{operations} at depth {depth}"
+        );
+    }
 }

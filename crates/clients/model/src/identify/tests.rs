@@ -1,5 +1,5 @@
 use super::*;
-use crate::probe::Subject;
+use crate::probe::{Subject, TransferFacts};
 use crate::random::Random;
 use crate::simulation::{Length, simulate};
 use crate::spread::Distribution;
@@ -217,6 +217,91 @@ fn a_slow_wire_and_a_slow_medium_are_told_apart_by_an_echo_alone() {
     };
     assert!(elements.contains(&Element::Storage), "{elements:?}");
     assert!(elements.contains(&Element::ResponseWire), "{elements:?}");
+}
+
+#[test]
+fn a_slow_wire_and_a_slow_medium_are_told_apart_by_the_pace_of_one_read_alone() {
+    let medium = known(&[
+        ("storage-rate", "10MB/s"),
+        ("storage-parallel", "1"),
+        ("rate", "10Gbit/s"),
+    ]);
+    let wire = known(&[("rate", "80Mbit/s"), ("storage-parallel", "1")]);
+    for (parts, element) in [(medium, Element::Storage), (wire, Element::ResponseWire)] {
+        let mut probe = probe_of(&parts, 9, 1000);
+        probe.network.as_mut().unwrap().echo_bytes_per_second = None;
+        for point in &mut probe.points {
+            point.iops.uncertainty = point.iops.value * 0.1;
+        }
+        let arrival = |pause| ArrivalFacts {
+            bytes: 1 << 20,
+            bytes_per_second: Some(Spread {
+                value: pace(&parts),
+                uncertainty: pace(&parts) * 0.05,
+                rounds: 5,
+            }),
+            pause,
+            ..ArrivalFacts::default()
+        };
+        let mut of = |pause| {
+            probe.transfer = Some(TransferFacts {
+                arrival: Some(arrival(pause)),
+                ..TransferFacts::default()
+            });
+            let parts = super::parts(&probe, Direction::Read).unwrap().parts;
+            crate::verdict::verdict(&parts, 65536, 8)
+        };
+        let crate::verdict::Verdict::Limit(limit) = of(0.05) else {
+            panic!("{element:?} {:?}", of(0.05))
+        };
+        assert_eq!(limit.element, element);
+        // What comes in lumps may be a medium that delivers in pieces, or a window that is full.
+        let lumps = of(0.5);
+        assert!(
+            matches!(lumps, crate::verdict::Verdict::CannotTell(_)),
+            "{element:?} {lumps:?}"
+        );
+    }
+}
+
+#[test]
+fn what_other_programs_disturb_hides_no_link() {
+    let parts = known(&[("rate", "80Mbit/s"), ("storage-parallel", "1")]);
+    let mut probe = probe_of(&parts, 9, 1000);
+    probe.network.as_mut().unwrap().echo_bytes_per_second = None;
+    let bytes_per_second = Some(Spread {
+        value: pace(&parts),
+        uncertainty: pace(&parts) * 0.01,
+        rounds: 5,
+    });
+    probe.transfer = Some(TransferFacts {
+        arrival: Some(ArrivalFacts {
+            bytes: 1 << 20,
+            bytes_per_second,
+            pause: 0.05,
+            ..ArrivalFacts::default()
+        }),
+        ..TransferFacts::default()
+    });
+    // A few operations of small loads waited for the processor, far longer than they take.
+    for point in &mut probe.points {
+        if point.size_bytes <= 16384 && point.depth == 1 {
+            point.latency_us.value *= 8.0;
+            point.iops.value /= 8.0;
+        }
+    }
+    let fit = fit(&probe, Direction::Read).unwrap();
+    let rate = fitted(&fit, Key::Rate);
+    assert!(rate.identified, "{rate:?}");
+    assert!((rate.value / 1e7 - 1.0).abs() < 0.1, "{rate:?}");
+    let access = fitted(&fit, Key::StorageAccess);
+    assert!(access.value < 500.0, "{access:?}");
+    let parts = super::parts(&probe, Direction::Read).unwrap().parts;
+    let verdict = crate::verdict::verdict(&parts, 65536, 1);
+    assert!(
+        matches!(verdict, crate::verdict::Verdict::Limit(limit) if limit.element == Element::ResponseWire),
+        "{verdict:?}"
+    );
 }
 
 #[test]

@@ -96,6 +96,16 @@ fn add_protocol(table: &mut Table, probe: &Probe) {
         "data of reads",
         segment.map(|bytes| format!("{} a PDU", show_size(bytes))),
     );
+    if let Some(arrival) = &facts.arrival {
+        let pace = arrival.bytes_per_second.as_ref();
+        let pace = pace.map(|pace| format!(", the second half at {:.1} MB/s", pace.value / 1e6));
+        let (size, first) = (show_size(arrival.bytes), arrival.first_us.value);
+        let rest = pace.unwrap_or_default();
+        table.row(
+            "one read",
+            format!("{size}: first byte after {first:.0} µs{rest}"),
+        );
+    }
     let Some(bytes) = facts.r2t_bytes else {
         return;
     };
