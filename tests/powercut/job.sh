@@ -2,16 +2,22 @@
 # writes until the power fails (PHASE=write), or checks after it has (PHASE=check).
 
 volume() {
-    if [ "$BACKEND" = block ]; then
-        echo "disk0,backend=block,path=/dev/vda$OPTIONS"
-    else
+    case $BACKEND in
+    block) echo "disk0,backend=block,path=/dev/vda$OPTIONS" ;;
+    file)
         [ "$PHASE" = check ] || mkfs.ext4 -q -F /dev/vda
         mount -t ext4 /dev/vda /mnt
         echo "disk0,backend=file,path=/mnt/disk0.img,size=32M$OPTIONS"
-    fi
+        ;;
+    pool)
+        [ "$PHASE" = check ] || longshore pool create tank /dev/vda --force >/dev/null
+        echo "disk0,backend=pool,pool=/dev/vda,size=32M$OPTIONS"
+        ;;
+    esac
 }
 
 serve() {
+    [ "$BACKEND" != pool ] || [ "$PHASE" != check ] || longshore pool check /dev/vda --data
     longshore serve --volume "$(volume)" --iscsi 127.0.0.1:3260 >/tmp/ready 2>/tmp/server.log &
     eventually 20 grep -q ^ready /tmp/ready || {
         cat /tmp/server.log

@@ -61,7 +61,7 @@ impl Configuration {
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for engine in ["io_uring", "epoll"] {
-            for backend in [Backend::File, Backend::Memory] {
+            for backend in [Backend::File, Backend::Memory, Backend::Pool] {
                 for block_size in [512, 4096] {
                     all.push(Self {
                         backend,

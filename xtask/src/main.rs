@@ -77,7 +77,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
                 is built in a third of the time: --quick; fails if that is too large: --check-size
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   siege         faults on purpose, with hosts that check every block [--minutes N] [--seed N] [--report FILE]
-                [--only FAULT,FAULT…]
+                [--only FAULT,FAULT…] [--backend pool]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]; --update: adds the inputs to the table of
                 docs/security/fuzzing.md
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;

@@ -1,14 +1,19 @@
 //! The servers that suites run against: ours, or `tgt` to try the suite itself.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use longshore_tests::process::Process;
 use longshore_tests::server::{Server, ServerBuilder, TARGET};
 use longshore_tests::tgt::{Tgt, TgtVolume};
 
+use crate::command::run_checked;
 use crate::workspace;
+
+const POOL_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -45,6 +50,8 @@ pub enum Backend {
     Memory,
     /// Nothing: reads give zeros.
     Null,
+    /// A volume of a pool on a sparse file in the suite's folder. `tgt` has none and gets a file.
+    Pool,
 }
 
 impl Backend {
@@ -54,6 +61,7 @@ impl Backend {
             Self::File => "file",
             Self::Memory => "mem",
             Self::Null => "null",
+            Self::Pool => "pool",
         }
     }
 }
@@ -103,10 +111,15 @@ impl Setup<'_> {
             self.size,
             self.block_size
         );
-        if self.backend == Backend::File {
-            volume += &format!(",path={}", self.folder.join("disk0.img").display());
+        let program = workspace::server_program()?;
+        match self.backend {
+            Backend::File => {
+                volume += &format!(",path={}", self.folder.join("disk0.img").display());
+            }
+            Backend::Pool => volume += &format!(",pool={}", self.pool(&program)?.display()),
+            Backend::Memory | Backend::Null => {}
         }
-        let mut builder = ServerBuilder::with_program(workspace::server_program()?)
+        let mut builder = ServerBuilder::with_program(program)
             .below(self.below)
             .volume(&volume)
             .argument("--engine")
@@ -129,6 +142,18 @@ impl Setup<'_> {
         Ok(Running::Longshore(
             builder.start().context("start longshore")?,
         ))
+    }
+
+    /// Makes a pool that holds the volume twice, unless the one there is to be kept.
+    fn pool(&self, program: &Path) -> Result<PathBuf> {
+        let path = self.folder.join("pool.img");
+        if !self.keep_file || !path.exists() {
+            let mut create = Command::new(program);
+            create.args(["pool", "create", "suite"]).arg(&path);
+            create.args(["--force", "--size", &(2 * self.size).to_string()]);
+            run_checked(&mut create, POOL_LIMIT).context("create a pool")?;
+        }
+        Ok(path)
     }
 
     fn start_tgt(&self) -> Result<Running> {

@@ -20,6 +20,7 @@ mod clock;
 mod configuration;
 mod disturb;
 mod host;
+mod keeping;
 mod ledger;
 mod network;
 mod peers;
@@ -48,6 +49,7 @@ use crate::workspace;
 use besieged::Besieged;
 use clock::Clock;
 use configuration::{Key, WAYS};
+use keeping::Keeping;
 use ledger::{Ledger, Run};
 use phase::{Campaign, Store};
 use plan::{Fault, Step};
@@ -66,23 +68,26 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let seed = arguments.number("--seed")?;
     let report = arguments.value("--report")?;
     let only = arguments.value("--only")?;
+    let keeping = Keeping::parse(arguments.value("--backend")?.as_deref())?;
     let part = Part::take(&mut arguments)?;
     arguments.finish()?;
     let seed = seed.unwrap_or_else(Random::seed_from_clock);
     println!("siege: --seed {seed}");
     allow_many_files();
-    let faults = faults(part, only.as_deref())?;
+    let mut faults = faults(part, only.as_deref())?;
+    faults.retain(|fault| keeping.knows(*fault));
     let steps = plan::steps(&faults, Duration::from_secs(minutes * 60), seed);
     let folder = workspace::work_folder("siege")?;
     let small = SmallDisk::mount(&folder.join("small"));
-    let campaign = campaign(&folder, small.as_ref(), seed)?;
+    // Planted behind the server, which a pool would notice.
+    let campaign = campaign(&folder, small.as_ref(), seed, Keeping::File)?;
     let mut counts = Counts::default();
     for plant in Plant::ALL {
         counts += planted(&campaign, plant, seed)?;
     }
     // What was planted is gone with the file.
     drop(campaign);
-    let campaign = self::campaign(&folder, small.as_ref(), seed)?;
+    let campaign = self::campaign(&folder, small.as_ref(), seed, keeping)?;
     let begin = Instant::now();
     let mut phases: Vec<Phase> = Vec::new();
     for step in steps {
@@ -120,7 +125,12 @@ fn faults(part: Part, only: Option<&str>) -> Result<Vec<Fault>> {
     Ok(part.choose("siege", faults, |fault| fault.name().to_owned(), |_| false))
 }
 
-fn campaign(folder: &Path, small: Option<&SmallDisk>, seed: u64) -> Result<Campaign> {
+fn campaign(
+    folder: &Path,
+    small: Option<&SmallDisk>,
+    seed: u64,
+    keeping: Keeping,
+) -> Result<Campaign> {
     let state = folder.join("state");
     if state.exists() {
         std::fs::remove_dir_all(&state)?;
@@ -129,25 +139,29 @@ fn campaign(folder: &Path, small: Option<&SmallDisk>, seed: u64) -> Result<Campa
     Ok(Campaign {
         besieged: Mutex::new(Besieged::new(workspace::server_program()?, state)),
         key: Key::make(folder, seed)?,
-        disk: store(folder, seed)?,
-        small: small.map(|disk| store(disk.path(), seed ^ 1)).transpose()?,
+        disk: store(folder, seed, keeping)?,
+        small: small
+            .map(|disk| store(disk.path(), seed ^ 1, keeping))
+            .transpose()?,
         clock: Clock::find(folder)?,
         connections: AtomicU64::new(0),
     })
 }
 
-/// A new file of zeros.
-fn store(folder: &Path, seed: u64) -> Result<Store> {
+/// A new file or pool that holds nothing yet.
+fn store(folder: &Path, seed: u64, keeping: Keeping) -> Result<Store> {
     let path = folder.join("verified.img");
     if path.exists() {
         std::fs::remove_file(&path)?;
     }
+    keeping.prepare(&path)?;
     let ledger = |first| {
         let count = BLOCKS;
         Mutex::new(Ledger::new(seed, Run { first, count }))
     };
     let ledgers: Vec<_> = (0..).step_by(4096).map(ledger).take(WAYS.len()).collect();
     Ok(Store {
+        keeping,
         path,
         bytes: BLOCKS * 4096 * u64::try_from(WAYS.len())?,
         ledgers,

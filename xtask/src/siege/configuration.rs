@@ -14,6 +14,8 @@ use longshore_nvme::nqn::Nqn;
 use longshore_nvme::psk::{ConfiguredKey, PskHash};
 use longshore_tests::random::Random;
 
+use super::keeping::Keeping;
+
 pub const TARGET: &str = "iqn.2026-11.local.longshore:verified";
 pub const PLAYGROUND_TARGET: &str = "iqn.2026-11.local.longshore:playground";
 pub const NQN: &str = "nqn.2026-11.local.longshore:verified";
@@ -96,6 +98,7 @@ impl Key {
 /// What differs from phase to phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Served<'a> {
+    pub keeping: Keeping,
     pub path: &'a Path,
     pub bytes: u64,
     /// Further keys of the volume, a line each.
@@ -107,10 +110,10 @@ pub struct Served<'a> {
 pub fn text(served: Served<'_>, key: &Key) -> String {
     let mut text = format!(
         "[limits]\nlogin-timeout = \"3s\"\npending-logins = 64\nstall-timeout = \"6s\"\nmemory = \"{}\"\n\n\
-         [[volume]]\nname = \"verified\"\nbackend = \"file\"\npath = \"{}\"\nsize = {}\n{}\n\n\
+         [[volume]]\nname = \"verified\"\n{}\nsize = {}\n{}\n\n\
          [[volume]]\nname = \"playground\"\nbackend = \"mem\"\nsize = \"64M\"\n\n",
         served.memory,
-        served.path.display(),
+        served.keeping.keys(served.path),
         served.bytes,
         served.volume,
     );

@@ -13,11 +13,12 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::besieged::Besieged;
 use super::clock::Clock;
+use super::keeping::Keeping;
 use super::ledger::Ledger;
 use super::network::Network;
 use super::peers::Peers;
 use super::plan::Fault;
-use super::sweep::{self, Swept};
+use super::sweep::Swept;
 use super::tally::Deeds;
 
 /// Descriptors beyond those in use that a server has left, fewer than this.
@@ -32,6 +33,7 @@ pub struct Disturbance<'a> {
     pub ledgers: &'a [Mutex<Ledger>],
     /// The file behind the volume.
     pub path: &'a Path,
+    pub keeping: Keeping,
     pub peers: Peers<'a>,
     pub network: Option<&'a Network>,
     pub clock: Option<&'a Clock>,
@@ -111,7 +113,7 @@ impl Disturbance<'_> {
         deeds
     }
 
-    /// Kills the server, looks at the file, and starts the server anew.
+    /// Kills the server, looks at what is stored, and starts the server anew.
     fn kills(&self, random: &mut Random) -> Result<Disturbed> {
         let mut disturbed = Disturbed::default();
         while self.goes_on() {
@@ -121,7 +123,7 @@ impl Disturbance<'_> {
             disturbed.deeds.add("kills", 1);
             disturbed
                 .stored
-                .join(sweep::stored(self.path, self.ledgers)?);
+                .join(self.keeping.look(self.path, self.ledgers)?);
             besieged.start()?;
         }
         Ok(disturbed)
@@ -275,7 +277,7 @@ impl Disturbance<'_> {
                 besieged.kill()?;
                 disturbed
                     .stored
-                    .join(sweep::stored(self.path, self.ledgers)?);
+                    .join(self.keeping.look(self.path, self.ledgers)?);
                 besieged.start()?;
                 disturbed.deeds.add("kills", 1);
             }

@@ -13,6 +13,7 @@ use super::clock::Clock;
 use super::configuration::{self, Key, Served, WAYS};
 use super::disturb::{Disturbance, Disturbed};
 use super::host::{self, Load};
+use super::keeping::Keeping;
 use super::ledger::Ledger;
 use super::network::Network;
 use super::peers::Peers;
@@ -32,6 +33,7 @@ const SLOW_DISK: &str = "delay = \"25ms\"\nrate = \"40M\"";
 
 /// A file behind the volume, and what it must hold.
 pub struct Store {
+    pub keeping: Keeping,
     pub path: PathBuf,
     pub bytes: u64,
     /// One for each host.
@@ -88,6 +90,7 @@ impl Campaign {
             besieged: &self.besieged,
             ledgers: &store.ledgers,
             path: &store.path,
+            keeping: store.keeping,
             peers: Peers {
                 iscsi,
                 nvme,
@@ -213,6 +216,7 @@ impl Campaign {
     fn start(&self, step: Step, store: &Store) -> Start {
         let served = Served {
             path: &store.path,
+            keeping: store.keeping,
             bytes: store.bytes,
             volume: match step.fault {
                 Fault::SlowDisk => SLOW_DISK,

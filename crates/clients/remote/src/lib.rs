@@ -36,6 +36,7 @@ use std::time::Duration;
 use longshore_initiator::error::Failure;
 use longshore_initiator::operation::Data;
 use longshore_initiator::volume::{PathCondition, PathState, RemoteVolume};
+use longshore_reactor::allocator;
 use longshore_reactor::buffer::Buffer;
 
 use longshore_volume::{
@@ -461,12 +462,11 @@ impl Drop for RemoteBackend {
         }
         let remote = self.remote.clone();
         let (closed, wait) = mpsc::channel::<()>();
-        let closing = thread::Builder::new()
-            .name("volume-close".to_owned())
-            .spawn(move || {
-                remote.close();
-                drop(closed);
-            });
+        let thread = thread::Builder::new().name("volume-close".to_owned());
+        let closing = allocator::spawn(thread, move || {
+            remote.close();
+            drop(closed);
+        });
         if closing.is_ok() {
             // Its end, or that of our patience: either will do.
             let _ = wait.recv_timeout(CLOSE_WAIT);

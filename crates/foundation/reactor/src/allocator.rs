@@ -11,9 +11,11 @@
 //! ```
 
 mod reserve;
+mod thread_room;
 
 pub(crate) use reserve::is_low;
 pub use reserve::{Reserving, has_reserve, keep_reserve};
+pub use thread_room::{ThreadRoom, spawn};
 
 /// Has all threads allocate from one heap from now on. The allocator of glibc reserves 64 MiB of address space for
 /// each thread otherwise, which nobody else gets where the address space is bounded (RLIMIT_AS).

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::allocator;
+
 /// A helper that finds no work for this long ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
@@ -92,9 +94,8 @@ impl<J: Send + 'static> HelperPool<J> {
 
     fn start_thread(&self) {
         let shared = self.shared.clone();
-        let started = std::thread::Builder::new()
-            .name(self.shared.name.to_owned())
-            .spawn(move || helper_thread(&shared));
+        let thread = std::thread::Builder::new().name(self.shared.name.to_owned());
+        let started = allocator::spawn(thread, move || helper_thread(&shared));
         if let Err(error) = started {
             let mut queue = self.shared.lock();
             queue.threads -= 1;

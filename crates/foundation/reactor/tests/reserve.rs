@@ -2,6 +2,7 @@
 //! limit is that of the process.
 
 use std::fs;
+use std::thread::Builder;
 
 use longshore_reactor::allocator::{self, Reserving};
 use longshore_reactor::{Buffer, BufferPool, MemoryBudget};
@@ -48,6 +49,10 @@ fn small_allocations_go_on_where_payload_has_taken_all() {
     let payload = use_up(&mut pool);
     assert!(payload.len() >= 15);
     assert!(allocator::has_reserve());
+    assert!(
+        allocator::spawn(Builder::new(), || ()).is_err(),
+        "it could start, and then find no room for its signals"
+    );
 
     // Small ones from now on, as peers and the log cause them.
     let mut small: Vec<Box<[u8]>> = Vec::with_capacity(1 << 15);
@@ -68,8 +73,13 @@ fn small_allocations_go_on_where_payload_has_taken_all() {
     // What payload gives back is reserved before there is payload again.
     drop(payload);
     assert!(allocator::has_reserve());
+    let thread = allocator::spawn(Builder::new(), || 7).unwrap();
+    assert_eq!(thread.join().unwrap(), 7);
     let payload = use_up(&mut pool);
-    assert!(payload.len() >= 4);
+    assert!(
+        payload.len() >= 4,
+        "nothing is held for the thread any more"
+    );
     assert!(allocator::has_reserve());
     println!("{} small allocations", small.len());
 }

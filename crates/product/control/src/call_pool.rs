@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_reactor::allocator::ThreadRoom;
 use tokio::sync::Semaphore;
 
 use crate::answer::{Failure, unavailable};
@@ -42,7 +43,11 @@ impl CallPool {
         let Ok(Ok(thread)) = tokio::time::timeout(PATIENCE, thread).await else {
             return Err((self.busy)().into());
         };
+        let Ok(room) = ThreadRoom::find() else {
+            return Err((self.busy)().into());
+        };
         let act = move || {
+            drop(room);
             let done = act();
             drop((thread, place));
             done

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use longshore_pool::{Pool, PoolBackend, PoolError};
+use longshore_reactor::allocator;
 use longshore_volume::Backends;
 
 /// How often it is looked whether the work of a pool has ended.
@@ -92,16 +93,15 @@ pub fn close_pools(limit: Duration) {
         return;
     }
     let (closed, wait) = mpsc::channel::<()>();
-    let closing = thread::Builder::new()
-        .name("pool-close".to_owned())
-        .spawn(move || {
-            for pool in open_pools() {
-                if let Err(error) = pool.close() {
-                    tracing::warn!(pool = pool.name(), %error, "no last checkpoint");
-                }
+    let thread = thread::Builder::new().name("pool-close".to_owned());
+    let closing = allocator::spawn(thread, move || {
+        for pool in open_pools() {
+            if let Err(error) = pool.close() {
+                tracing::warn!(pool = pool.name(), %error, "no last checkpoint");
             }
-            drop(closed);
-        });
+        }
+        drop(closed);
+    });
     // The thread says nothing: it ends.
     if closing.is_ok() && wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
         tracing::warn!(

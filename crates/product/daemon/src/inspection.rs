@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use longshore_reactor::allocator;
+
 use crate::threads::THREAD_STACK_BYTES;
 
 /// Threads of the last look.
@@ -160,7 +162,7 @@ fn spawn(name: &str, act: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new()
         .name(name.to_owned())
         .stack_size(THREAD_STACK_BYTES);
-    thread.spawn(act).map(drop)
+    allocator::spawn(thread, act).map(drop)
 }
 
 #[cfg(test)]

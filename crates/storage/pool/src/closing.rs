@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::thread;
 
+use longshore_reactor::allocator;
+
 use crate::pool::Pool;
 
 /// Makes a last checkpoint of a pool, in the background. A program that ends before it is made loses nothing; the pool
@@ -14,7 +16,7 @@ pub fn close(pool: &Arc<Pool>) {
     }
     let pool = pool.clone();
     let thread = thread::Builder::new().name("pool-close".into());
-    let started = thread.spawn(move || {
+    let started = allocator::spawn(thread, move || {
         if let Err(error) = pool.close() {
             tracing::warn!(pool = pool.name(), %error, "no last checkpoint: the pool opens more \
                 slowly next time");

@@ -966,3 +966,47 @@ fn deletions_of_a_full_pool_and_writes_do_not_wait_for_each_other() {
         }
     }
 }
+
+#[test]
+fn an_event_loop_ends_only_after_what_it_writes_for_others() {
+    let mut rig = Rig::new(Disks::new(&[DRIVE], 1));
+    let drives = rig.disks.drives();
+    let made = rig.run(|io| async move { create_on(&io, "tank", drives).await });
+    let pool = made.expect("power").expect("a pool");
+    let spec = VolumeSpec {
+        size: Some(SIZE),
+        ..VolumeSpec::new("disk0", POOL)
+    };
+    let new = NewVolume {
+        name: "disk0".into(),
+        size: SIZE,
+        block_size: 512,
+        codec: Codec::Raw,
+        quota: None,
+        id: None,
+    };
+    let owner = pool.clone();
+    let made = rig.run(|io| async move { owner.create_volume(&io, new).await });
+    made.expect("power").expect("a volume");
+    let volume = pool.open_volume(&spec).expect("a volume");
+    rig.run(|io| {
+        let volume = volume.clone();
+        async move { volume.attach(&io) }
+    });
+    assert_eq!(rig.under_way(), 0);
+    let mut request = Request::new(Operation::Write {
+        extent: Extent::new(0, 8),
+        fua: false,
+    });
+    request.end = 8 * BLOCK;
+    request.buffer = Some(Buffer::allocate(request.end));
+    // As if somebody on another event loop waited for it.
+    let writer = volume.clone();
+    rig.begin(|io| async move { drop(writer.execute(request, io).await) });
+    assert!(rig.under_way() > 0);
+    let ended = rig.run(|io| volume.quiesce(io)).expect("power");
+    assert!(ended.result.is_ok());
+    assert_eq!(rig.under_way(), 0, "the loop may end now");
+    let _executor = rig.into_disks();
+    assert!(!pool.is_poisoned());
+}

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use futures_channel::oneshot;
 use longshore_reactor::carry_out;
 use longshore_reactor::storage::{
     CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
@@ -16,6 +17,10 @@ use longshore_volume::{Executor, Io};
 thread_local! {
     /// Tasks of pools on this thread that have not ended.
     static RUNNING: Cell<usize> = const { Cell::new(0) };
+    /// Volumes of pools that work on this thread.
+    static AT_WORK: Cell<usize> = const { Cell::new(0) };
+    /// Those that wait until no task runs here.
+    static WAITING: RefCell<Vec<oneshot::Sender<()>>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Running;
@@ -30,6 +35,26 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         RUNNING.set(RUNNING.get() - 1);
+        if RUNNING.get() == 0 {
+            // Dropped, they wake those that wait. At the end of the thread nobody does.
+            let _ = WAITING.try_with(RefCell::take);
+        }
+    }
+}
+
+/// A volume begins to work on this thread.
+pub fn begin_work() {
+    AT_WORK.set(AT_WORK.get() + 1);
+}
+
+/// A volume ends its work on this thread. Once none is left, this waits for the tasks there: they may write what volumes
+/// on other threads have staged, and whoever ends the thread would take them along.
+pub async fn end_work() {
+    AT_WORK.set(AT_WORK.get().saturating_sub(1));
+    while AT_WORK.get() == 0 && RUNNING.get() > 0 {
+        let (sender, receiver) = oneshot::channel();
+        WAITING.with_borrow_mut(|waiting| waiting.push(sender));
+        let _ = receiver.await;
     }
 }
 

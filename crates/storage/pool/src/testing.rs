@@ -416,6 +416,17 @@ impl Rig {
         }
     }
 
+    /// Begins a future, which goes on with what [`Self::run`] runs.
+    pub fn begin<F: Future<Output = ()> + 'static>(&mut self, work: impl FnOnce(Io) -> F) {
+        self.executor.spawn(work, &mut self.disks);
+    }
+
+    /// Operations that have not completed.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.disks.waiting.len()
+    }
+
     /// The drives, without anybody who uses them.
     #[must_use]
     pub fn into_disks(self) -> Disks {

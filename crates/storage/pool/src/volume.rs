@@ -451,6 +451,24 @@ impl Volume for PoolVolume {
         })
     }
 
+    fn attach(self: Arc<Self>, _io: &Io) {
+        crate::run::begin_work();
+    }
+
+    fn quiesce(self: Arc<Self>, _io: Io) -> Execution {
+        Execution::running(async {
+            crate::run::end_work().await;
+            Ended {
+                result: Ok(Reply::Done),
+                buffer: None,
+            }
+        })
+    }
+
+    fn resume(self: Arc<Self>, _io: &Io) {
+        crate::run::begin_work();
+    }
+
     fn condition(&self) -> Condition {
         if self.pool.is_poisoned() {
             Condition::Poisoned

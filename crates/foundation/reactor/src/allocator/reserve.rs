@@ -20,8 +20,8 @@ const ATTEMPTS: usize = 1000;
 
 static RESERVE: Mutex<[Option<Mapping>; PARTS]> = Mutex::new([const { None }; PARTS]);
 
-/// Parts that were given away. Changed with [`RESERVE`] locked.
-static GIVEN: AtomicUsize = AtomicUsize::new(0);
+/// Parts that were given away, and [`PARTS`] for each thread that starts. Parts change with [`RESERVE`] locked.
+static MISSING: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there is a reserve at all.
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
@@ -100,7 +100,7 @@ fn give() -> bool {
         return false;
     };
     // First: whoever gets the room sees that it was not meant for him.
-    GIVEN.fetch_add(1, Ordering::SeqCst);
+    MISSING.fetch_add(1, Ordering::SeqCst);
     *part = None;
     true
 }
@@ -128,7 +128,7 @@ pub fn keep_reserve() -> io::Result<()> {
 #[inline]
 #[must_use]
 pub fn has_reserve() -> bool {
-    if GIVEN.load(Ordering::SeqCst) > 0 {
+    if MISSING.load(Ordering::SeqCst) > 0 {
         restore();
     }
     !is_low()
@@ -137,7 +137,7 @@ pub fn has_reserve() -> bool {
 /// Whether there is too little in reserve at this moment.
 #[inline]
 pub(crate) fn is_low() -> bool {
-    GIVEN.load(Ordering::SeqCst) > PARTS - PARTS_MIN
+    MISSING.load(Ordering::SeqCst) > PARTS - PARTS_MIN
 }
 
 #[cold]
@@ -148,6 +148,27 @@ fn restore() {
             return;
         };
         *part = Some(mapping);
-        GIVEN.fetch_sub(1, Ordering::SeqCst);
+        MISSING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// While it lives, whoever can be refused is.
+#[derive(Debug)]
+pub(super) struct Hold(());
+
+impl Hold {
+    /// None where no reserve is kept.
+    pub(super) fn begin() -> Option<Self> {
+        let is_kept = IS_KEPT.load(Ordering::Relaxed);
+        is_kept.then(|| {
+            MISSING.fetch_add(PARTS, Ordering::SeqCst);
+            Self(())
+        })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        MISSING.fetch_sub(PARTS, Ordering::SeqCst);
     }
 }

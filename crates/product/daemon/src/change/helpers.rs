@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_reactor::allocator;
 
 use super::problems::Refused;
 
@@ -70,7 +71,7 @@ impl Helpers {
             let _ = outcome.send(work());
         };
         let thread = thread::Builder::new().name("storage".to_owned());
-        thread.spawn(act).map_err(Unfinished::NoThread)?;
+        allocator::spawn(thread, act).map_err(Unfinished::NoThread)?;
         inbox
             .recv_timeout(limit)
             .map_err(|_| Unfinished::Late(limit))

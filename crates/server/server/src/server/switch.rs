@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use longshore_nvme::controller::Reconfigured;
+use longshore_reactor::allocator;
 use longshore_volume::Volume;
 
 use crate::address::ConnectionAddress;
@@ -656,7 +657,7 @@ impl Switchboard {
             move || take(&close).into_iter().for_each(|close| close())
         };
         let thread = std::thread::Builder::new().name("close".to_owned());
-        if let Err(error) = thread.spawn(act) {
+        if let Err(error) = allocator::spawn(thread, act) {
             tracing::warn!(%error, "no thread for closing a volume; other changes wait for it");
             take(&close).into_iter().for_each(|close| close());
         }
@@ -682,7 +683,7 @@ impl Switchboard {
             }
         };
         let thread = std::thread::Builder::new().name("removal".to_owned());
-        if let Err(error) = thread.spawn(attend) {
+        if let Err(error) = allocator::spawn(thread, attend) {
             tracing::error!(%error, "no thread for removing volumes; they are closed with the next change");
             self.lock().is_attended = false;
         }

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use longshore_nvme::controller::{Subsystems, TlsUse};
 use longshore_nvme::psk::Identity;
-use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineEvent, SocketToken, Waker};
+use longshore_reactor::{
+    Engine, EngineChoice, EngineConfig, EngineEvent, SocketToken, Waker, allocator,
+};
 use longshore_tls::{Handshake, Server, Session};
 
 use super::fairness::Lines;
@@ -81,15 +83,14 @@ impl Handshakes {
             next: 0,
         };
         let engine_waker = waker.clone();
-        thread::Builder::new()
-            .name("longshore-tls".to_owned())
-            .spawn(move || {
-                let config = EngineConfig::default();
-                match Engine::new(EngineChoice::Epoll, config, engine_waker) {
-                    Ok(engine) => desk.run(engine, &inbox),
-                    Err(error) => tracing::error!(%error, "no TLS handshakes"),
-                }
-            })?;
+        let thread = thread::Builder::new().name("longshore-tls".to_owned());
+        allocator::spawn(thread, move || {
+            let config = EngineConfig::default();
+            match Engine::new(EngineChoice::Epoll, config, engine_waker) {
+                Ok(engine) => desk.run(engine, &inbox),
+                Err(error) => tracing::error!(%error, "no TLS handshakes"),
+            }
+        })?;
         Ok(Self {
             newcomers: Some(newcomers),
             waker,

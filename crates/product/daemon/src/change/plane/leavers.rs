@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use longshore_api::change::Revision;
 use longshore_api::record::Record;
+use longshore_reactor::allocator;
 use longshore_volume::Volume;
 use serde_json::json;
 
@@ -79,7 +80,8 @@ impl Leavers {
             }
         };
         let thread = thread::Builder::new().name("closing".to_owned());
-        if let Err(error) = thread.stack_size(THREAD_STACK_BYTES).spawn(close) {
+        let thread = thread.stack_size(THREAD_STACK_BYTES);
+        if let Err(error) = allocator::spawn(thread, close) {
             tracing::warn!("no thread to close a volume with: {error}");
         }
     }
