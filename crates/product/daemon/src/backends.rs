@@ -52,7 +52,7 @@ pub fn are_of_one_pool(before: &[PathBuf], after: &[PathBuf]) -> bool {
 pub(crate) fn hold_while_it_works(pool: &HeldPool) {
     let held = HeldPool(Arc::clone(&pool.0));
     let thread = thread::Builder::new().name("pool-held".to_owned());
-    let started = thread.spawn(move || {
+    let started = allocator::spawn(thread, move || {
         while held.work().is_some_and(|work| work.is_running()) {
             thread::sleep(LOOK);
         }

@@ -89,10 +89,11 @@ impl Pool {
         let made = self.checkpoint_on(io, &after, Some(number)).await;
         // A superblock that may name the drive keeps it.
         if made.is_err() && self.lock().failed.is_none() {
-            let mut inner = self.lock();
-            inner.state.segments.set_drives(before.entries.clone());
-            inner.measure();
-            drop(inner);
+            {
+                let mut inner = self.lock();
+                inner.state.segments.set_drives(before.entries.clone());
+                inner.measure();
+            }
             self.members.set(before);
             // Superblocks that it has got already have a number that no others get.
             self.skip_superblock();

@@ -983,6 +983,7 @@ fn an_event_loop_ends_only_after_what_it_writes_for_others() {
         block_size: 512,
         codec: Codec::Raw,
         quota: None,
+        reserve: 0,
         id: None,
     };
     let owner = pool.clone();

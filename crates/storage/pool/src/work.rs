@@ -5,6 +5,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use longshore_reactor::allocator;
+
 use crate::desk::{Desk, Step, Work, WorkKind, WorkState};
 use crate::error::PoolError;
 use crate::pool::Pool;
@@ -173,7 +175,7 @@ impl Pool {
         }
         let pool = self.clone();
         let thread = thread::Builder::new().name("pool-work".into());
-        let started = thread.spawn(move || work(&pool, Pace::new(rate)));
+        let started = allocator::spawn(thread, move || work(&pool, Pace::new(rate)));
         if let Err(source) = started {
             self.desk().work = None;
             return Err(PoolError::Thread { source });
