@@ -131,14 +131,14 @@ pub struct PoolWork {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drive: Option<String>,
     pub state: PoolWorkState,
-    /// Why it failed.
+    /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Bytes that were read or moved.
     pub done_bytes: u64,
     /// Bytes that are to be read or moved.
     pub sum_bytes: u64,
-    /// Milliseconds since 1970.
+    /// When it began, in milliseconds since 1970.
     pub began_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
@@ -195,7 +195,7 @@ pub struct PoolFinding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NewPoolDrive {
-    /// Its absolute path.
+    /// Absolute path of the file or device.
     pub path: String,
     /// A file that does not exist is made, with so many bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,7 +209,7 @@ pub struct NewPoolDrive {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PoolDriveRemoval {
-    /// Its absolute path.
+    /// Absolute path of the file or device.
     pub path: String,
     /// Bytes that are moved in a second at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -341,9 +341,9 @@ pub enum PoolChange {
         name: String,
     },
     AddDrive(NewPoolDrive),
-    /// Begins to.
+    /// Begins to move its data to the others.
     RemoveDrive(PoolDriveRemoval),
-    /// Begins one.
+    /// Begins to read all data.
     Scrub(PoolScrub),
     /// Has a scrub or a removal end.
     Stop,

@@ -1,8 +1,8 @@
 //! `longshore pool`
 
+mod follow;
 mod place;
 mod text;
-mod work;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use clap::{Args, Subcommand};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
     NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool as Shown, PoolChange,
-    PoolDriveRemoval, PoolEnd, PoolResize, PoolScrub, PoolState, PoolVolumeSettings, SnapshotId,
+    PoolDriveRemoval, PoolEnd, PoolResize, PoolScrub, PoolState, PoolVolumeSettings, PoolWorkState,
+    SnapshotId,
 };
 use longshore_daemon::config::pool::{Compression, Quota, Reserve};
 use longshore_daemon::config::size::Size;
@@ -289,7 +290,7 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
         PoolVerb::Scrub { pool, rate, detach } => {
             let rate_bytes = rate.map(|rate| rate.0);
             let wanted = PoolChange::Scrub(PoolScrub { rate_bytes });
-            work::run(arguments, pool, &wanted, *detach)
+            begin(arguments, pool, &wanted, *detach)
         }
         PoolVerb::Add {
             pool,
@@ -314,7 +315,7 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
                 path: whole(drive),
                 rate_bytes: rate.map(|rate| rate.0),
             });
-            work::run(arguments, pool, &wanted, *detach)
+            begin(arguments, pool, &wanted, *detach)
         }
         PoolVerb::Stop { pool } => change(arguments, pool, &PoolChange::Stop),
         PoolVerb::Destroy { pool, force } => destroy(arguments, pool, *force),
@@ -471,6 +472,59 @@ fn destroy(arguments: &PoolArguments, pool: &str, force: bool) -> Result<ExitCod
         }
         result => result,
     }
+}
+
+/// Begins work that takes its time, and waits for its end.
+fn begin(
+    arguments: &PoolArguments,
+    pool: &str,
+    change: &PoolChange,
+    detach: bool,
+) -> Result<ExitCode, PoolVerbError> {
+    let shown = match place::find(pool, arguments.config.as_deref(), false)? {
+        Place::Here(pool) if detach => {
+            return Err(PoolVerbError::NoServerToDetach {
+                pool: pool.name().to_owned(),
+            });
+        }
+        Place::Here(pool) => {
+            pools::carry_out(&pool, change)?;
+            let followed = follow::follow(|| Ok(pools::describe(&pool)));
+            let closed_well = pool.close();
+            let shown = closed(followed?);
+            // Why the work failed is told first.
+            if shown
+                .work
+                .as_ref()
+                .is_some_and(|work| work.state == PoolWorkState::Done)
+            {
+                closed_well?;
+            }
+            shown
+        }
+        Place::Server(elsewhere) => {
+            let client = arguments.server.client()?;
+            let name = elsewhere.name.clone();
+            let asked = ask(&client, &name, change);
+            let begun = elsewhere.explain(asked)?;
+            if detach {
+                return Ok(print(arguments, &begun));
+            }
+            follow::follow(|| {
+                let answer = client.get(&path(&["pools", &name]))?;
+                Ok(answer.read::<Versioned<Shown>>()?.body)
+            })?
+        }
+    };
+    let printed = print(arguments, &shown);
+    Ok(match &shown.work {
+        Some(work) if work.state != PoolWorkState::Done => ExitCode::FAILURE,
+        Some(work) if !work.findings.is_empty() => ExitCode::from(FINDINGS),
+        Some(_) => printed,
+        None => {
+            return Err(PoolVerbError::WorkUnknown { pool: shown.name });
+        }
+    })
 }
 
 fn change(
