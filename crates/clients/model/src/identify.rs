@@ -690,11 +690,10 @@ impl<'a> Problem<'a> {
     fn residuals(&self, logarithms: &[f64]) -> Vec<f64> {
         let parts = self.with(logarithms);
         let mut rows = Vec::new();
+        let usual = self.usual_spread;
         let mut row = |predicted: f64, measured: Spread, model: f64| {
-            if measured.value > 0.0 {
-                let spread = measured.relative().max(self.usual_spread).hypot(model);
-                rows.push((predicted.max(1e-12) / measured.value).ln() / spread);
-            }
+            let spread = measured.relative().max(usual).hypot(model);
+            rows.extend(off(predicted, measured, spread));
         };
         for point in &self.points {
             let (varied, operation) = self.at(&parts, point);
@@ -717,15 +716,23 @@ impl<'a> Problem<'a> {
         }
         for direct in &self.direct {
             match direct {
-                Direct::Value(key, measured) => row(parts.get(*key), *measured, 0.0),
-                Direct::Pace(measured) => row(pace(&parts), *measured, 0.0),
+                Direct::Value(key, measured) => rows.extend(off(
+                    parts.get(*key),
+                    *measured,
+                    measured.relative().max(usual),
+                )),
+                // Its spread is its own: how much loads differ from round to round says nothing of the bytes of a read.
+                Direct::Pace(measured) => {
+                    rows.extend(off(pace(&parts), *measured, measured.relative()));
+                }
                 Direct::Ping(measured) => {
                     let processors =
                         parts.get(Key::ServerCpuPerOp) + parts.get(Key::ClientCpuPerOp);
                     let wakes = parts.get(Key::ServerWakeUp) + parts.get(Key::ClientWakeUp);
                     let way =
                         2.0 * (parts.get(Key::OneWayLatency) + 140.0 / parts.get(Key::Rate) * 1e6);
-                    row(way + wakes + processors / 2.0, *measured, 0.0);
+                    let predicted = way + wakes + processors / 2.0;
+                    rows.extend(off(predicted, *measured, measured.relative().max(usual)));
                 }
             }
         }
@@ -1036,6 +1043,12 @@ struct Found {
     at: Vec<f64>,
     rows: Vec<f64>,
     cost: f64,
+}
+
+/// How far what is predicted is from what was measured, by its spread. `None`: nothing was measured.
+fn off(predicted: f64, measured: Spread, spread: f64) -> Option<f64> {
+    let is_measured = measured.value > 0.0;
+    is_measured.then(|| (predicted.max(1e-12) / measured.value).ln() / spread)
 }
 
 /// Bytes per second of one read that comes in: those of the slowest of link and processors.
