@@ -8,8 +8,10 @@
 //! ```
 //!
 //! A slow medium makes the first byte late, and the rest follows at the pace of the link. A slow link spreads the bytes
-//! over the whole time. The first half does not count: a link that has been idle may let some of it pass at once. Both
-//! protocols show this, and so tell link and medium apart where the one has no echo.
+//! over the whole time. The pace is that of the second half: a link that has been idle may let some of the first half pass
+//! at once. Where packets are lost, bytes wait for those before them, and much comes at once when these come again; then
+//! the pace of the whole read is the smaller one, and counts. Both protocols show this, and so tell link and medium apart
+//! where the one has no echo.
 
 use std::time::{Duration, Instant};
 
@@ -130,6 +132,7 @@ impl Seen {
 impl Tail {
     /// The second half of the bytes. None: they came in too few pieces.
     fn of(arrivals: &[(Duration, u64)]) -> Option<Self> {
+        let (start, at_first) = *arrivals.first()?;
         let (end, all) = *arrivals.last()?;
         let half = arrivals.iter().position(|(_, bytes)| *bytes >= all / 2)?;
         let tail = &arrivals[half..];
@@ -140,8 +143,10 @@ impl Tail {
         }
         let gaps = tail.windows(2).map(|pair| pair[1].0 - pair[0].0);
         let longest = gaps.max().unwrap_or_default();
+        let pace = |bytes, time| longshore_bench::result::float(bytes) / time;
+        let whole = pace(all - at_first, (end - start).as_secs_f64());
         Some(Self {
-            bytes_per_second: longshore_bench::result::float(all - before) / time,
+            bytes_per_second: whole.min(pace(all - before, time)),
             pause: longest.as_secs_f64() / time,
         })
     }
@@ -216,6 +221,26 @@ mod tests {
         let pieces: Arrivals = pieces.collect();
         let tail = Tail::of(&pieces).unwrap();
         assert!(tail.pause > 0.2, "{tail:?}");
+    }
+
+    #[test]
+    fn bytes_that_waited_for_a_lost_packet_make_no_pace() {
+        // Packet 45 was lost, and came after packet 70.
+        let at = |number: u64| {
+            if (45..70).contains(&number) {
+                70
+            } else {
+                number
+            }
+        };
+        let arrivals: Arrivals = (1..=100)
+            .map(|number| (Duration::from_micros(800 * at(number)), number * 1000))
+            .collect();
+        let tail = Tail::of(&arrivals).unwrap();
+        assert!(
+            (tail.bytes_per_second / 1.25e6 - 1.0).abs() < 0.02,
+            "{tail:?}"
+        );
     }
 
     #[test]
