@@ -154,8 +154,14 @@ const VERBS: &[&str] = &[
     "token remove a",
 ];
 
-/// Whether a path is one of the document's: `{name}` stands for one part.
-fn matches(pattern: &str, path: &str) -> bool {
+/// What follows the name of an object in a part of a path, such as `:resize`.
+fn action(part: &str) -> Option<&str> {
+    let (_, action) = part.strip_prefix('{')?.split_once('}')?;
+    (!action.is_empty()).then_some(action)
+}
+
+/// Whether a path is one of the document's: `{name}` stands for one part, which ends in none of the actions.
+fn matches(pattern: &str, path: &str, actions: &BTreeSet<&str>) -> bool {
     let (mut pattern, mut path) = (pattern.split('/'), path.split('/'));
     loop {
         match (pattern.next(), path.next()) {
@@ -166,16 +172,7 @@ fn matches(pattern: &str, path: &str) -> bool {
                 else {
                     return false;
                 };
-                let is_action = [
-                    ":resize",
-                    ":set",
-                    ":disable",
-                    ":enable",
-                    ":rollback",
-                    ":clone",
-                ]
-                .iter()
-                .any(|action| actual.ends_with(action));
+                let is_action = actions.iter().any(|action| actual.ends_with(action));
                 let fits = actual
                     .strip_suffix(end)
                     .is_some_and(|name| !name.is_empty());
@@ -195,6 +192,8 @@ fn every_request_of_the_verbs_is_in_the_openapi_document() {
     let requests = listen(UnixListener::bind(&socket).unwrap());
     let document = longshore_control::openapi::value();
     let paths = document["paths"].as_object().unwrap();
+    let parts = paths.keys().flat_map(|path| path.split('/'));
+    let actions: BTreeSet<&str> = parts.filter_map(action).collect();
     let mut seen = BTreeSet::new();
     for verb in VERBS {
         let status = Command::new(env!("CARGO_BIN_EXE_longshore"))
@@ -209,7 +208,7 @@ fn every_request_of_the_verbs_is_in_the_openapi_document() {
         let first = first.unwrap_or_else(|_| panic!("{verb} asks for nothing"));
         for (method, path) in std::iter::once(first).chain(requests.try_iter()) {
             let found = paths.iter().find(|(pattern, methods)| {
-                matches(pattern, &path) && methods.get(method.to_lowercase()).is_some()
+                matches(pattern, &path, &actions) && methods.get(method.to_lowercase()).is_some()
             });
             let Some((pattern, methods)) = found else {
                 panic!("{verb}: {method} {path}");
