@@ -14,6 +14,7 @@
 //! The font for measuring and drawing text is part of the program, so that it works where no fonts are
 //! installed. An SVG names `sans-serif` and leaves the choice to the viewer.
 
+mod canvas;
 mod decades;
 mod layout;
 mod mark;
@@ -34,6 +35,7 @@ use mark::Mark;
 use picture::drawing;
 use style::{FONT, LINE_WIDTH, colour};
 
+pub use canvas::{Canvas, Colour, canvas};
 pub use picture::{Axis, Chart, Line, Panel, PlotError, Scale};
 pub use style::thousands;
 
@@ -86,12 +88,22 @@ fn svg(chart: &Chart) -> Result<String, PlotError> {
 
 fn png(chart: &Chart) -> Result<Vec<u8>, PlotError> {
     let layout = Layout::new(chart)?;
-    let drawn = layout.size(PNG_SCALE * PNG_SAMPLES);
+    bitmap(layout.size(1), |area, scale| {
+        draw_on(area, chart, &layout, scale)
+    })
+}
+
+/// A PNG of this size in units of the layout, from what is drawn at a scale.
+fn bitmap(
+    size: (u32, u32),
+    draw: impl FnOnce(&DrawingArea<BitMapBackend<'_>, Shift>, u32) -> Result<(), PlotError>,
+) -> Result<Vec<u8>, PlotError> {
+    let scale = PNG_SCALE * PNG_SAMPLES;
+    let drawn = (size.0 * scale, size.1 * scale);
     let mut pixels = vec![0; side(drawn.0) * side(drawn.1) * 3];
     let backend = BitMapBackend::with_buffer(&mut pixels, drawn);
-    let scale = PNG_SCALE * PNG_SAMPLES;
-    draw_on(&backend.into_drawing_area(), chart, &layout, scale)?;
-    let (width, height) = layout.size(PNG_SCALE);
+    draw(&backend.into_drawing_area(), scale)?;
+    let (width, height) = (size.0 * PNG_SCALE, size.1 * PNG_SCALE);
     let pixels = averaged(&pixels, side(width), side(height));
     let mut picture = Vec::new();
     let mut encoder = png::Encoder::new(&mut picture, width, height);

@@ -1,11 +1,15 @@
-//! The life of an operation as a diagram: lines for a terminal, boxes for a picture.
+//! The life of an operation as a diagram: lines for a terminal, shapes for a picture.
+
+mod shape;
 
 use std::fmt::Write as _;
 
 use longshore_model::pipeline::{Pipeline, STOPS, Segment};
 use longshore_model::probe::Direction;
 
-use crate::escape::{markup, size, time};
+use crate::escape::{size, time};
+
+pub use shape::{Drawing, Paint, Shape};
 
 /// What an operation is, in a line.
 #[must_use]
@@ -101,66 +105,102 @@ const GAP: (f64, f64) = (34.0, 54.0);
 const MARGIN: f64 = 16.0;
 const HEADER: f64 = 54.0;
 
+const GROUND: Paint = Paint::new("ground", [0xff, 0xff, 0xff]);
+const TEXT: Paint = Paint::new("text", [0, 0, 0]);
+const QUIET: Paint = Paint::new("quiet", [0x55, 0x55, 0x55]);
+const BOXES: Paint = Paint::new("box", [0xf6, 0xf4, 0xee]);
+const ARROW: Paint = Paint::new("arrow", [0x55, 0x55, 0x55]);
+const HEAD: Paint = Paint::new("head", [0x55, 0x55, 0x55]);
+
 /// Colours of waiting, latency, work and the medium.
-const COLOURS: [(&str, &str); 4] = [
-    ("waits", "#d9a441"),
-    ("latency", "#7aa6c2"),
-    ("work", "#4c8055"),
-    ("medium", "#8a5a83"),
+const COLOURS: [Paint; 4] = [
+    Paint::new("waits", [0xd9, 0xa4, 0x41]),
+    Paint::new("latency", [0x7a, 0xa6, 0xc2]),
+    Paint::new("work", [0x4c, 0x80, 0x55]),
+    Paint::new("medium", [0x8a, 0x5a, 0x83]),
 ];
 
-/// The loop as a picture: the way there above, the way back below.
+/// Sizes of text, in pixels.
+const SIZE: f64 = 12.0;
+const SIZE_TITLE: f64 = 15.0;
+const SIZE_SMALL: f64 = 11.0;
+
+/// The loop as an SVG: the way there above, the way back below.
 #[must_use]
 pub fn svg(pipeline: &Pipeline) -> String {
-    let (width, height) = extent();
-    let title = markup(&title(pipeline));
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>{title}</title>\n<rect width=\"100%\" height=\"100%\" class=\"ground\" fill=\"#ffffff\"/>\n\
-         <text x=\"{MARGIN}\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
-         <text x=\"{MARGIN}\" y=\"40\">{}</text>\n",
-        markup(&summary(pipeline))
-    );
-    for place in 0..STOPS.len() {
-        arrow(&mut text, place);
-    }
-    for (place, segment) in pipeline.segments.iter().enumerate() {
-        element(&mut text, place, segment);
-    }
-    for (place, (name, colour)) in (0_u8..).zip(COLOURS) {
-        let (x, y) = (MARGIN + 90.0 * f64::from(place), height - 20.0);
-        let _ = writeln!(
-            text,
-            "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"12\" height=\"12\" class=\"{name}\" fill=\"{colour}\"/>\
-             <text x=\"{:.0}\" y=\"{:.0}\">{name}</text>",
-            x + 18.0,
-            y + 10.0
-        );
-    }
-    text += "</svg>\n";
-    text
+    drawing(pipeline).svg()
 }
 
 /// Several loops below each other.
 #[must_use]
-pub fn picture(pipelines: &[Pipeline]) -> String {
+pub fn picture(pipelines: &[Pipeline]) -> Drawing {
     let (width, height) = extent();
-    let rows = f64::from(u32::try_from(pipelines.len()).unwrap_or(u32::MAX));
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{:.0}\">\n",
-        rows * height
-    );
-    for (row, pipeline) in (0_u32..).zip(pipelines) {
-        let _ = writeln!(
-            text,
-            "<g transform=\"translate(0 {:.0})\">\n{}</g>",
-            f64::from(row) * height,
-            svg(pipeline)
-        );
+    let mut picture = Drawing {
+        title: "Pipelines".to_owned(),
+        width,
+        height: 0.0,
+        shapes: Vec::new(),
+    };
+    for pipeline in pipelines {
+        let shapes = drawing(pipeline).shapes;
+        let below = shapes.into_iter().map(|it| it.moved(picture.height));
+        picture.shapes.extend(below);
+        picture.height += height;
     }
-    text += "</svg>\n";
-    text
+    picture
+}
+
+fn drawing(pipeline: &Pipeline) -> Drawing {
+    let (width, height) = extent();
+    let title = title(pipeline);
+    let mut shapes = vec![
+        Shape::Box {
+            at: (0.0, 0.0),
+            size: (width, height),
+            paint: GROUND,
+            edge: None,
+        },
+        Shape::Text {
+            at: (MARGIN, 22.0),
+            size: SIZE_TITLE,
+            is_bold: true,
+            text: title.clone(),
+            paint: TEXT,
+        },
+        line_of_text((MARGIN, 40.0), summary(pipeline)),
+    ];
+    for place in 0..STOPS.len() {
+        shapes.extend(arrow(place));
+    }
+    for (place, segment) in pipeline.segments.iter().enumerate() {
+        element(&mut shapes, place, segment);
+    }
+    for (place, paint) in (0_u8..).zip(COLOURS) {
+        let (x, y) = (MARGIN + 90.0 * f64::from(place), height - 20.0);
+        shapes.push(Shape::Box {
+            at: (x, y),
+            size: (12.0, 12.0),
+            paint,
+            edge: None,
+        });
+        shapes.push(line_of_text((x + 18.0, y + 10.0), paint.class.to_owned()));
+    }
+    Drawing {
+        title,
+        width,
+        height,
+        shapes,
+    }
+}
+
+const fn line_of_text(at: (f64, f64), text: String) -> Shape {
+    Shape::Text {
+        at,
+        size: SIZE,
+        is_bold: false,
+        text,
+        paint: TEXT,
+    }
 }
 
 /// Width and height of one loop.
@@ -181,71 +221,60 @@ fn corner(place: usize) -> (f64, f64) {
     )
 }
 
-fn arrow(text: &mut String, place: usize) {
+/// The line and the head of an arrow from an element to the next one.
+fn arrow(place: usize) -> [Shape; 2] {
     let (from, to) = (corner(place), corner((place + 1) % STOPS.len()));
-    let (right, left) = (from.0 < to.0, from.0 > to.0);
-    let (x1, y1, x2, y2) = if right {
-        (
-            from.0 + BOX.0,
-            from.1 + BOX.1 / 2.0,
-            to.0,
-            to.1 + BOX.1 / 2.0,
-        )
-    } else if left {
-        (
-            from.0,
-            from.1 + BOX.1 / 2.0,
-            to.0 + BOX.0,
-            to.1 + BOX.1 / 2.0,
-        )
-    } else if from.1 < to.1 {
-        (
-            from.0 + BOX.0 / 2.0,
-            from.1 + BOX.1,
-            to.0 + BOX.0 / 2.0,
-            to.1,
-        )
-    } else {
-        (
-            from.0 + BOX.0 / 2.0,
-            from.1,
-            to.0 + BOX.0 / 2.0,
-            to.1 + BOX.1,
-        )
-    };
-    let (dx, dy) = (
-        (x2 - x1).signum() * f64::from(u8::from(x1 != x2)),
-        (y2 - y1).signum() * f64::from(u8::from(y1 != y2)),
-    );
-    let (bx, by) = (x2 - 8.0 * dx, y2 - 8.0 * dy);
-    let _ = writeln!(
-        text,
-        "<line x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{bx:.0}\" y2=\"{by:.0}\" class=\"arrow\" stroke=\"#555555\" stroke-width=\"1.5\"/>\
-         <polygon class=\"head\" points=\"{x2:.0},{y2:.0} {:.0},{:.0} {:.0},{:.0}\" fill=\"#555555\"/>",
-        bx + 4.0 * dy,
-        by + 4.0 * dx,
-        bx - 4.0 * dy,
-        by - 4.0 * dx
-    );
+    let middle = |at: (f64, f64)| (at.0 + BOX.0 / 2.0, at.1 + BOX.1 / 2.0);
+    let (from, to) = (middle(from), middle(to));
+    // One of them is 0: arrows run along an axis.
+    let (dx, dy) = (direction(from.0, to.0), direction(from.1, to.1));
+    let edge =
+        |at: (f64, f64), way: f64| (at.0 + way * dx * BOX.0 / 2.0, at.1 + way * dy * BOX.1 / 2.0);
+    let (begin, tip) = (edge(from, 1.0), edge(to, -1.0));
+    let back = (tip.0 - 8.0 * dx, tip.1 - 8.0 * dy);
+    [
+        Shape::Line {
+            from: begin,
+            to: back,
+            width: 1.5,
+            paint: ARROW,
+        },
+        Shape::Polygon {
+            points: vec![
+                tip,
+                (back.0 + 4.0 * dy, back.1 + 4.0 * dx),
+                (back.0 - 4.0 * dy, back.1 - 4.0 * dx),
+            ],
+            paint: HEAD,
+        },
+    ]
 }
 
-fn element(text: &mut String, place: usize, segment: &Segment) {
+fn direction(from: f64, to: f64) -> f64 {
+    f64::from(i8::from(to > from) - i8::from(to < from))
+}
+
+fn element(shapes: &mut Vec<Shape>, place: usize, segment: &Segment) {
     let (x, y) = corner(place);
-    let _ = writeln!(
-        text,
-        "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{}\" height=\"{}\" rx=\"5\" class=\"box\" fill=\"#f6f4ee\" stroke=\"#555555\"/>\
-         <text x=\"{:.0}\" y=\"{:.0}\" font-weight=\"bold\">{}</text>\
-         <text x=\"{:.0}\" y=\"{:.0}\">{} ({:.0} %)</text>",
-        BOX.0,
-        BOX.1,
-        x + 8.0,
-        y + 18.0,
-        segment.stop.name(),
-        x + 8.0,
-        y + 36.0,
+    shapes.push(Shape::Box {
+        at: (x, y),
+        size: BOX,
+        paint: BOXES,
+        edge: Some(ARROW.colour),
+    });
+    shapes.push(Shape::Text {
+        at: (x + 8.0, y + 18.0),
+        size: SIZE,
+        is_bold: true,
+        text: segment.stop.name().to_owned(),
+        paint: TEXT,
+    });
+    let time_and_share = format!(
+        "{} ({:.0} %)",
         time(segment.sum_us()),
         100.0 * segment.share
     );
+    shapes.push(line_of_text((x + 8.0, y + 36.0), time_and_share));
     let parts = [
         segment.queue_us,
         segment.latency_us,
@@ -255,13 +284,14 @@ fn element(text: &mut String, place: usize, segment: &Segment) {
     let sum: f64 = parts.iter().sum();
     if sum > 0.0 {
         let (mut at, whole) = (x + 8.0, BOX.0 - 16.0);
-        for (part, (name, colour)) in parts.iter().zip(COLOURS) {
+        for (part, paint) in parts.iter().zip(COLOURS) {
             let width = whole * (part / sum).max(0.0);
-            let _ = writeln!(
-                text,
-                "<rect x=\"{at:.1}\" y=\"{:.0}\" width=\"{width:.1}\" height=\"10\" class=\"{name}\" fill=\"{colour}\"/>",
-                y + 46.0
-            );
+            shapes.push(Shape::Box {
+                at: (at, y + 46.0),
+                size: (width, 10.0),
+                paint,
+                edge: None,
+            });
             at += width;
         }
     }
@@ -272,12 +302,13 @@ fn element(text: &mut String, place: usize, segment: &Segment) {
     } else {
         String::new()
     };
-    let _ = writeln!(
-        text,
-        "<text x=\"{:.0}\" y=\"{:.0}\" class=\"quiet\" font-size=\"11\" fill=\"#555555\">{range} {known}</text>",
-        x + 8.0,
-        y + 76.0
-    );
+    shapes.push(Shape::Text {
+        at: (x + 8.0, y + 76.0),
+        size: SIZE_SMALL,
+        is_bold: false,
+        text: format!("{range} {known}").trim().to_owned(),
+        paint: QUIET,
+    });
 }
 
 #[cfg(test)]
@@ -317,8 +348,16 @@ mod tests {
     #[test]
     fn a_picture_has_eight_boxes_and_eight_arrows() {
         let svg = svg(&pipeline());
-        assert_eq!(svg.matches("rx=\"5\"").count(), 8);
+        assert_eq!(svg.matches("class=\"box\"").count(), 8);
         assert_eq!(svg.matches("<polygon").count(), 8);
         assert!(!svg.contains("NaN") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn loops_lie_below_each_other() {
+        let (one, both) = (picture(&[pipeline()]), picture(&[pipeline(), pipeline()]));
+        assert!((both.height - 2.0 * one.height).abs() < 1e-9);
+        assert_eq!(both.shapes.len(), 2 * one.shapes.len());
+        assert_eq!(both.svg().matches("<svg").count(), 1);
     }
 }

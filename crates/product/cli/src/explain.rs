@@ -1,10 +1,13 @@
 //! `longshore explain`
 
+mod plot;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use longshore_bench::chart::Format;
 use longshore_bench::medium::Medium;
 use longshore_bench::units;
 use longshore_model::identify;
@@ -42,7 +45,7 @@ pub struct ExplainArguments {
     client_latency: Option<Duration>,
 
     /// Draw the pipelines to a file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
     plot: Option<PathBuf>,
 
     /// Write a report as one HTML file
@@ -118,6 +121,9 @@ fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitCode> {
         let file = path.as_deref().map(OutputFile::open).transpose();
         file.map_err(|error| crate::exit::fail(&error))
     };
+    if let Some(path) = &arguments.plot {
+        Format::of(path).map_err(|error| crate::exit::fail(&error))?;
+    }
     let files = (open(&arguments.plot)?, open(&arguments.report)?);
     let (probe, pipelines) = match &arguments.volume {
         Some(volume) => {
@@ -135,8 +141,9 @@ fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitCode> {
         return Err(crate::exit::fail(&why));
     }
     if let Some(path) = &arguments.plot {
-        let written = write(path, diagram::picture(&pipelines).as_bytes());
-        written.map_err(|error| crate::exit::fail(&error))?;
+        let drawn = plot::drawn(path, &diagram::picture(&pipelines));
+        let drawn = drawn.map_err(|error| crate::exit::fail(&error))?;
+        write(path, &drawn).map_err(|error| crate::exit::fail(&error))?;
     }
     if let Some(path) = &arguments.report {
         let document = Document {

@@ -184,7 +184,7 @@ impl Layout {
     }
 }
 
-fn use_own_font() {
+pub(super) fn use_own_font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let registered = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
