@@ -201,6 +201,7 @@ impl Host {
             }
             Err(NotSent::Closed) => assert!(!is_ready),
             Err(NotSent::Busy) => assert_eq!(free, 0),
+            Err(other) => panic!("{other}"),
         }
     }
 

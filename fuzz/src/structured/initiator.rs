@@ -251,6 +251,7 @@ impl Initiator {
             }
             Err(NotSent::Closed) => assert!(!is_ready),
             Err(NotSent::Busy) => assert_eq!(room, 0),
+            Err(other) => panic!("{other}"),
         }
     }
 

@@ -506,7 +506,7 @@ const fn flag(is_set: bool, flag: u32) -> u32 {
 const fn not_sent(refused: NotSent) -> Refusal {
     match refused {
         NotSent::Busy => Refusal::Busy,
-        NotSent::Closed => Refusal::Failed(Failure::Closed),
+        _ => Refusal::Failed(Failure::Closed),
     }
 }
 

@@ -150,6 +150,7 @@ pub enum CloseReason {
 
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NotSent {
     /// The window is closed, all command numbers are in use, or a text request is under way.
     #[error("the session takes no further request now")]

@@ -119,6 +119,7 @@ pub enum CloseReason {
 
 /// Why a command was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NotSent {
     /// All slots are in use.
     #[error("all slots are in use")]
