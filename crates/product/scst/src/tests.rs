@@ -182,6 +182,20 @@ fn errors_are_numbers_of_the_kernel() {
 }
 
 #[test]
+fn logical_unit_numbers_are_written_as_the_kernel_reads_them() {
+    let mut world = small_world();
+    let luns = format!("sys/targets/iscsi/{TARGET}/luns");
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    world.write(null, "add_device disk1 ").unwrap();
+    world
+        .write(&format!("{luns}/mgmt"), "add disk1 0x10")
+        .unwrap();
+    assert_eq!(world.names(&luns), ["mgmt", "0", "16"]);
+    world.write(&format!("{luns}/mgmt"), "del 020").unwrap();
+    assert_eq!(world.names(&luns), ["mgmt", "0"]);
+}
+
+#[test]
 fn a_group_is_a_rule_and_the_rest_has_the_map_of_the_target() {
     let mut world = small_world();
     let groups = format!("sys/targets/iscsi/{TARGET}/ini_groups");
