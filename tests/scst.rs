@@ -284,6 +284,19 @@ fn refused_commands_have_the_error_that_scstadmin_tells_them_by() {
 }
 
 #[test]
+fn settings_that_tune_scst_are_kept_while_the_server_runs() {
+    let Some(scene) = Scene::start("scst-settings") else {
+        return;
+    };
+    scene.write("sys/threads", "8\n");
+    assert_eq!(scene.read("sys/threads"), "8\n[key]\n");
+    assert_eq!(scene.try_write("sys/threads", "none"), Err(EINVAL));
+    assert_eq!(scene.read("sys/threads"), "8\n[key]\n");
+    let log = scene.server().log();
+    assert!(log.contains("threads 8 has no effect here"), "{log}");
+}
+
+#[test]
 fn sessions_show_in_both_trees_and_can_be_closed() {
     let Some(scene) = Scene::start("scst-sessions") else {
         return;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::command;
 use crate::device;
 use crate::node::{DRIVER_SETTINGS, Directory, File, Handler, Link, Map, Node, SETTINGS};
 use crate::procfs;
@@ -480,7 +481,7 @@ impl File {
                 fixed(VERSION)
             }
             Self::LastResult => fixed("0"),
-            Self::Setting(name) => fixed(setting(&SETTINGS, name).map_or("", |row| row.1)),
+            Self::Setting(name) => setting_text(state, name),
             Self::Driver(name) => fixed(setting(&DRIVER_SETTINGS, name).map_or("", |row| row.1)),
             Self::HandlerType(Handler::Cdrom) => fixed("5 - CD-ROM device"),
             Self::HandlerType(_) => fixed("0 - Direct-access device (e.g., magnetic disk)"),
@@ -563,6 +564,18 @@ impl File {
             | Self::ProcAddressing(_)
             | Self::ProcSession => procfs::text(state, self),
         }
+    }
+}
+
+/// Settings with another value than that of the beginning are in the file that scstadmin writes.
+fn setting_text(state: &State, name: &str) -> String {
+    let default = setting(&SETTINGS, name).map_or("", |row| row.1);
+    match state.settings.get(name) {
+        Some(value) if command::number(default) != Some(*value) => match name {
+            "setup_id" => format!("0x{value:x}\n[key]\n"),
+            _ => format!("{value}\n[key]\n"),
+        },
+        _ => format!("{default}\n"),
     }
 }
 

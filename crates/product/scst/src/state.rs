@@ -111,6 +111,8 @@ pub struct State {
     pub nop_interval: Duration,
     /// The value of `limits.nop-timeout`, in seconds.
     pub nop_timeout: Duration,
+    /// Settings of SCST as a whole that were written.
+    pub settings: BTreeMap<&'static str, u64>,
 }
 
 /// A mask of so many cores, as Linux writes it: groups of 32, the highest first.

@@ -16,6 +16,7 @@ use crate::write::{COMMAND_MAX, write};
 struct World {
     devices: BTreeMap<String, Keys>,
     targets: BTreeMap<String, Keys>,
+    settings: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -44,7 +45,9 @@ impl World {
             }],
             group: None,
         };
-        State::new(devices.collect(), targets, vec![session])
+        let mut state = State::new(devices.collect(), targets, vec![session]);
+        state.settings.clone_from(&self.settings);
+        state
     }
 
     fn find(&self, path: &str) -> Option<Node> {
@@ -75,7 +78,9 @@ impl World {
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), i32> {
         let wanted = self.wanted(path, text).map_err(|refusal| refusal.errno)?;
-        if let Change::Reopen { id, keys } = wanted.change {
+        if let Change::Setting { name, value } = wanted.change {
+            self.settings.insert(name, value);
+        } else if let Change::Reopen { id, keys } = wanted.change {
             self.devices.insert(id.name, keys);
         } else if let Change::Objects { objects, .. } = wanted.change {
             for (id, keys) in objects {
@@ -179,6 +184,49 @@ fn errors_are_numbers_of_the_kernel() {
         world.write(null, &"x".repeat(COMMAND_MAX)),
         Err(crate::errno::E2BIG)
     );
+}
+
+#[test]
+fn settings_that_tune_scst_are_kept_and_have_no_effect() {
+    let mut world = small_world();
+    for (name, default, written, shown) in [
+        ("threads", "1", "8", "8"),
+        ("max_tasklet_cmd", "10", "9999", "9999"),
+        ("poll_us", "0", "0x10", "16"),
+        ("setup_id", "0x0", "0x1234", "0x1234"),
+        ("force_global_sgv_pool", "0", "1\n", "1"),
+    ] {
+        let path = format!("sys/{name}");
+        assert_eq!(world.read(&path), format!("{default}\n"));
+        let wanted = world.wanted(&path, written).unwrap();
+        assert!(wanted.ignored[0].contains(name), "{wanted:?}");
+        world.write(&path, written).unwrap();
+        assert_eq!(world.read(&path), format!("{shown}\n[key]\n"));
+        world.write(&path, default).unwrap();
+        assert_eq!(world.read(&path), format!("{default}\n"));
+        for bad in ["", ".", "-1", "1x", "0x100000000"] {
+            assert_eq!(world.write(&path, bad), Err(EINVAL), "{name} {bad}");
+        }
+    }
+    assert_eq!(world.write("sys/threads", "0"), Err(EINVAL));
+}
+
+#[test]
+fn settings_that_would_do_something_have_one_value() {
+    let mut world = small_world();
+    for (name, text, expected) in [
+        ("measure_latency", "0", Ok(())),
+        ("measure_latency", "0x0", Ok(())),
+        ("measure_latency", "1", Err(EOPNOTSUPP)),
+        ("measure_latency", "", Err(EINVAL)),
+        // Commands are not held back, so all are let go.
+        ("suspend", "-1", Ok(())),
+        ("suspend", "0", Err(EOPNOTSUPP)),
+        ("suspend", "10", Err(EOPNOTSUPP)),
+    ] {
+        let path = format!("sys/{name}");
+        assert_eq!(world.write(&path, text), expected, "{name} {text}");
+    }
 }
 
 #[test]
@@ -581,7 +629,7 @@ fn every_name_is_found() {
     assert!(walk(&small_world().state(), &Directory::Root, 0) > 100);
 }
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "sys/handlers/vdisk_nullio/mgmt",
     "sys/handlers/vdisk_fileio/mgmt",
     "sys/handlers/vdisk_blockio/mgmt",
@@ -594,6 +642,7 @@ const PATHS: [&str; 12] = [
     "sys/devices/disk0/usn",
     "proc/scsi_tgt/vdisk/vdisk",
     "proc/scsi_tgt/groups/Default/devices",
+    "sys/threads",
 ];
 
 fn commands() -> impl Strategy<Value = String> {

@@ -1,6 +1,6 @@
 //! The state that the trees show, and the changes that writes ask for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -45,6 +45,8 @@ pub(super) struct Source {
     seen: Mutex<Option<Seen>>,
     /// By the addresses of connections.
     last_read: Mutex<HashMap<String, Counts>>,
+    /// Settings of SCST as a whole that were written since the start.
+    settings: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Source {
@@ -54,6 +56,7 @@ impl Source {
             server,
             seen: Mutex::default(),
             last_read: Mutex::default(),
+            settings: Mutex::default(),
         })
     }
 
@@ -106,6 +109,7 @@ impl Source {
         state.queue_depth = whole.queue_depth;
         state.nop_interval = whole.nop_interval;
         state.nop_timeout = whole.nop_timeout;
+        state.settings = locked(&self.settings).clone();
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;
         }
@@ -174,6 +178,10 @@ impl Source {
             }
             let outcome = match wanted.change {
                 Change::Nothing => Ok(()),
+                Change::Setting { name, value } => {
+                    locked(&self.settings).insert(name, value);
+                    Ok(())
+                }
                 Change::Refresh(_) => {
                     self.plane.refresh_sizes();
                     Ok(())
