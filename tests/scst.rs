@@ -296,6 +296,36 @@ fn settings_that_tune_scst_are_kept_while_the_server_runs() {
     assert!(log.contains("threads 8 has no effect here"), "{log}");
 }
 
+/// A file that is gone at the end of the test.
+struct Image(PathBuf);
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // The server may still have it open, which does not matter.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_in_the_folder_of_devices_is_a_device_of_vdisk_fileio() {
+    let Some(scene) = Scene::start("scst-shm") else {
+        return;
+    };
+    let image = Image(Path::new("/dev/shm").join(format!("longshore-{}", std::process::id())));
+    match fs::File::create(&image.0) {
+        Ok(file) => file.set_len(1 << 20).unwrap(),
+        Err(error) => {
+            skip(format!("/dev/shm: {error}"));
+            return;
+        }
+    }
+    let command = format!("add_device disk0 filename={};", image.0.display());
+    scene.write("sys/handlers/vdisk_fileio/mgmt", &command);
+    assert_eq!(scene.read("sys/devices/disk0/size"), "1048576\n");
+    let handler = fs::read_link(scene.tree.join("sys/devices/disk0/handler")).unwrap();
+    assert_eq!(handler, Path::new("../../handlers/vdisk_fileio"));
+}
+
 #[test]
 fn sessions_show_in_both_trees_and_can_be_closed() {
     let Some(scene) = Scene::start("scst-sessions") else {

@@ -113,6 +113,15 @@ pub struct State {
     pub nop_timeout: Duration,
     /// Settings of SCST as a whole that were written.
     pub settings: BTreeMap<&'static str, u64>,
+    /// How to look at a path. `None`: what is below `/dev` is a device.
+    pub look_at: Option<fn(&str) -> Option<PathKind>>,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    File,
+    BlockDevice,
 }
 
 /// A mask of so many cores, as Linux writes it: groups of 32, the highest first.
@@ -181,6 +190,15 @@ impl State {
         if let Some(target) = self.targets.get_mut(target) {
             target.served = Some(served);
         }
+    }
+
+    /// Whether a path is that of a block device. Where nothing can be seen, its folder decides.
+    pub(crate) fn is_block_device(&self, path: &str) -> bool {
+        let seen = self.look_at.and_then(|look_at| look_at(path));
+        seen.map_or_else(
+            || path.starts_with("/dev/"),
+            |kind| kind == PathKind::BlockDevice,
+        )
     }
 
     /// The maps of targets in which a device is.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::change::{Change, Wanted};
 use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
-use crate::state::{Connection, Device, Served, Session, State, cpu_mask};
+use crate::state::{Connection, Device, PathKind, Served, Session, State, cpu_mask};
 use crate::write::{COMMAND_MAX, write};
 
 /// Objects that changes are carried out on, as the server would.
@@ -226,6 +226,36 @@ fn settings_that_would_do_something_have_one_value() {
     ] {
         let path = format!("sys/{name}");
         assert_eq!(world.write(&path, text), expected, "{name} {text}");
+    }
+}
+
+#[test]
+fn what_is_at_a_path_decides_whether_a_device_is_a_file() {
+    let look_at = |path: &str| match path {
+        "/dev/shm/disk" | "/srv/disk" => Some(PathKind::File),
+        "/dev/sdb" | "/srv/link" => Some(PathKind::BlockDevice),
+        _ => None,
+    };
+    let mut state = small_world().state();
+    state.look_at = Some(look_at);
+    let Some(Node::File(file)) = find(&state, "sys/handlers/vdisk_fileio/mgmt") else {
+        panic!("no handler");
+    };
+    for (path, backend) in [
+        ("/dev/shm/disk", "file"),
+        ("/srv/disk", "file"),
+        ("/dev/sdb", "block"),
+        ("/srv/link", "block"),
+        ("/dev/zero", "file"),
+        ("/dev/not-there", "block"),
+        ("/srv/not-there", "file"),
+    ] {
+        let command = format!("add_device disk1 filename={path};");
+        let wanted = write(&state, &file, command.as_bytes()).unwrap();
+        let Change::Objects { objects, .. } = wanted.change else {
+            panic!("{wanted:?}");
+        };
+        assert_eq!(objects[0].1.as_ref().unwrap()["backend"], backend, "{path}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The state that the trees show, and the changes that writes ask for.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::FileTypeExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use longshore_scst::change::Change;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
-use longshore_scst::state::{Connection, Device, Served, Session, State, cpu_mask};
+use longshore_scst::state::{Connection, Device, PathKind, Served, Session, State, cpu_mask};
 use longshore_scst::write;
 use longshore_server::Control;
 use longshore_server::observe::ConnectionStatistics;
@@ -110,6 +111,7 @@ impl Source {
         state.nop_interval = whole.nop_interval;
         state.nop_timeout = whole.nop_timeout;
         state.settings = locked(&self.settings).clone();
+        state.look_at = Some(look_at);
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;
         }
@@ -319,6 +321,16 @@ impl Source {
         wait_while(format!("session {id} has not ended yet"), || {
             self.plane.sessions().iter().any(|session| session.id == id)
         })
+    }
+}
+
+/// What is at a path, links followed. It is asked where the path is opened next.
+fn look_at(path: &str) -> Option<PathKind> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    match () {
+        () if kind.is_file() => Some(PathKind::File),
+        () if kind.is_block_device() => Some(PathKind::BlockDevice),
+        () => None,
     }
 }
 
