@@ -327,6 +327,29 @@ fn a_file_in_the_folder_of_devices_is_a_device_of_vdisk_fileio() {
 }
 
 #[test]
+fn a_target_that_is_made_in_capitals_is_configured_by_that_name() {
+    let Some(scene) = Scene::start("scst-capitals") else {
+        return;
+    };
+    scene.write("sys/handlers/vdisk_nullio/mgmt", "add_device null0 ");
+    let name = TARGET.to_uppercase();
+    scene.write("sys/targets/iscsi/mgmt", &format!("add_target {name} "));
+    let target = format!("sys/targets/iscsi/{name}");
+    scene.write(&format!("{target}/luns/mgmt"), "add null0 0 ");
+    scene.write(&format!("{target}/enabled"), "1");
+    assert!(
+        scene
+            .names("sys/targets/iscsi")
+            .contains(&TARGET.to_owned())
+    );
+    assert_eq!(
+        scene.names(&format!("sys/targets/iscsi/{TARGET}/luns")),
+        ["0", "mgmt"]
+    );
+    scene.write("sys/targets/iscsi/mgmt", &format!("del_target {name}"));
+}
+
+#[test]
 fn sessions_show_in_both_trees_and_can_be_closed() {
     let Some(scene) = Scene::start("scst-sessions") else {
         return;

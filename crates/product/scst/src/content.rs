@@ -178,7 +178,7 @@ impl Directory {
                 ("mgmt", _) => file(F::DriverManagement),
                 (_, Some((name, _))) => file(F::Driver(name)),
                 ("version", _) => file(F::Driver("version")),
-                _ => directory(D::Target(own)),
+                _ => directory(D::Target(state.target_name(name).into())),
             },
             D::Target(target) => match name {
                 "luns" => directory(D::Luns(Map {
@@ -425,8 +425,14 @@ impl File {
             Self::Group(target, name, _) | Self::InitiatorsManagement(target, name) => {
                 group(state, target, name).is_some()
             }
-            Self::Initiator(target, name, initiator) => group(state, target, name)
-                .is_some_and(|group| group.initiators.iter().any(|it| **it == **initiator)),
+            Self::Initiator(target, name, initiator) => {
+                group(state, target, name).is_some_and(|group| {
+                    group
+                        .initiators
+                        .iter()
+                        .any(|it| it.eq_ignore_ascii_case(initiator))
+                })
+            }
             Self::Session(target, name, _) => session(state, target, name).is_some(),
             Self::Connection(target, name, place, _) => {
                 Directory::Connection(target.clone(), name.clone(), *place).exists(state)

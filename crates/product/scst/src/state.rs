@@ -1,5 +1,6 @@
 //! The objects that the trees show, in a form in which a path finds them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -190,6 +191,17 @@ impl State {
         if let Some(target) = self.targets.get_mut(target) {
             target.served = Some(served);
         }
+    }
+
+    /// The name of a target as it is known, for any spelling: iSCSI compares names in lower case (RFC 7143 §4.2.7.1).
+    pub(crate) fn target_name<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if !self.targets.contains_key(name) {
+            let lower = name.to_ascii_lowercase();
+            if self.targets.contains_key(&lower) {
+                return lower.into();
+            }
+        }
+        name.into()
     }
 
     /// Whether a path is that of a block device. Where nothing can be seen, its folder decides.

@@ -630,7 +630,8 @@ pub(crate) fn edit_initiators(
     let lost = |name: &str| Refusal::missing(format!("there is no group {name}"));
     let own = edited.group(group).ok_or_else(|| lost(group))?;
     let (initiator, rest) = word(rest);
-    let place = own.initiators.iter().position(|it| it == initiator);
+    let mut names = own.initiators.iter();
+    let place = names.position(|it| it.eq_ignore_ascii_case(initiator));
     let gone = || Refusal::missing(format!("group {group} has no initiator {initiator}"));
     match verb {
         "add" => {

@@ -274,6 +274,41 @@ fn logical_unit_numbers_are_written_as_the_kernel_reads_them() {
 }
 
 #[test]
+fn targets_and_initiators_are_found_by_any_spelling_of_their_names() {
+    let mut world = small_world();
+    let driver = "sys/targets/iscsi/mgmt";
+    let upper = TARGET.to_uppercase();
+    let target = format!("sys/targets/iscsi/{upper}");
+    world.write(&format!("{target}/enabled"), "1").unwrap();
+    assert_eq!(
+        world.read(&format!("sys/targets/iscsi/{TARGET}/enabled")),
+        "1\n"
+    );
+    assert_eq!(
+        world.write(driver, &format!("add_target {upper} ")),
+        Err(EEXIST)
+    );
+    world
+        .write(&format!("{target}/ini_groups/mgmt"), "create g")
+        .unwrap();
+    let initiators = format!("{target}/ini_groups/g/initiators");
+    let mgmt = format!("{initiators}/mgmt");
+    let name = "iqn.2026-11.com.example:HOST1";
+    world.write(&mgmt, &format!("add {name}")).unwrap();
+    let lower = name.to_lowercase();
+    assert_eq!(world.write(&mgmt, &format!("add {lower}")), Err(EEXIST));
+    assert_eq!(world.names(&initiators), ["mgmt", name]);
+    assert_eq!(
+        world.read(&format!("{initiators}/{lower}")),
+        format!("{lower}\n")
+    );
+    world.write(&mgmt, &format!("del {lower}")).unwrap();
+    assert_eq!(world.names(&initiators), ["mgmt"]);
+    world.write(driver, &format!("del_target {upper}")).unwrap();
+    assert!(world.targets.is_empty());
+}
+
+#[test]
 fn a_group_is_a_rule_and_the_rest_has_the_map_of_the_target() {
     let mut world = small_world();
     let groups = format!("sys/targets/iscsi/{TARGET}/ini_groups");

@@ -115,6 +115,7 @@ fn of_handler(state: &State, handler: Handler, verb: &str, rest: &str) -> Result
 
 fn of_driver(state: &State, verb: &str, rest: &str) -> Result<Change, Refusal> {
     let (name, rest) = word(rest);
+    let name = &*state.target_name(name);
     match verb {
         "add_target" => target::add(state, name, rest),
         "del_target" => target::remove(state, name),
