@@ -104,6 +104,8 @@ pub struct State {
     pub exports: HashMap<String, Vec<Export>>,
     /// Maps of subsystems name them.
     pub in_subsystems: HashMap<String, usize>,
+    /// Targets that the trees do not show, by the relative identifiers of their ports.
+    pub hidden_ports: BTreeMap<u16, String>,
     /// All cores of the machine, as a mask in hexadecimal digits.
     pub cpu_mask: String,
     /// The value of `limits.queue-depth`, in commands.
@@ -188,8 +190,12 @@ impl State {
 
     /// Notes what the server knows of a target.
     pub fn serve(&mut self, target: &str, served: Served) {
-        if let Some(target) = self.targets.get_mut(target) {
-            target.served = Some(served);
+        match self.targets.get_mut(target) {
+            Some(target) => target.served = Some(served),
+            None => {
+                let port = served.relative_port;
+                self.hidden_ports.insert(port, target.to_owned());
+            }
         }
     }
 

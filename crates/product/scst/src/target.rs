@@ -261,7 +261,8 @@ fn set_port(state: &State, name: &str, keys: &mut Keys, value: &str) -> Result<(
         let served = other.served.map(|it| u64::from(it.relative_port));
         given_port(&other.keys).or(served) == Some(number.into())
     });
-    if let Some((other, _)) = taken {
+    let taken = taken.map(|(other, _)| other);
+    if let Some(other) = taken.or_else(|| state.hidden_ports.get(&number)) {
         let text = format!("rel_tgt_id {number} is that of target {other}");
         return Err(Refusal::new(EBADSLT, text));
     }

@@ -604,6 +604,14 @@ fn the_relative_port_of_a_target_is_shown_set_and_told_from_that_of_others() {
     };
     let refused = write(&state, &file, b"12").unwrap_err();
     assert_eq!(refused.errno, EBADSLT, "{refused:?}");
+    // So is that of a target that nobody has described, which the trees do not show.
+    let served = Served {
+        id: 8,
+        relative_port: 13,
+    };
+    state.serve("iqn.2026-11.local.longshore:default", served);
+    let refused = write(&state, &file, b"13").unwrap_err();
+    assert_eq!(refused.errno, EBADSLT, "{refused:?}");
 }
 
 #[test]
