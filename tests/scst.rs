@@ -246,6 +246,27 @@ fn the_relative_port_that_scstadmin_sets_is_told_to_initiators() {
 }
 
 #[test]
+fn the_first_relative_port_is_free_for_a_target_of_scst() {
+    let Some(scene) = Scene::start("scst-first-port") else {
+        return;
+    };
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    scene.write(null, "add_device null0 size_mb=16;");
+    scene.write("sys/targets/iscsi/mgmt", &format!("add_target {TARGET} "));
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    scene.write(&format!("{target}/rel_tgt_id"), "1");
+    scene.write(&format!("{target}/luns/mgmt"), "add null0 0 ");
+    scene.write(&format!("{target}/enabled"), "1");
+    let login = Login {
+        initiator: HOST.to_owned(),
+        target: Some(TARGET.to_owned()),
+        ..Login::numbered(1)
+    };
+    let mut host = Initiator::log_in(scene.server().portal(0), &login).unwrap();
+    assert_eq!(told_port(&mut host), 1);
+}
+
+#[test]
 fn refused_commands_have_the_error_that_scstadmin_tells_them_by() {
     let Some(scene) = Scene::start("scst-errors") else {
         return;
