@@ -246,6 +246,27 @@ fn the_relative_port_that_scstadmin_sets_is_told_to_initiators() {
 }
 
 #[test]
+fn the_first_relative_port_is_free_for_a_target_of_scst() {
+    let Some(scene) = Scene::start("scst-first-port") else {
+        return;
+    };
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    scene.write(null, "add_device null0 size_mb=16;");
+    scene.write("sys/targets/iscsi/mgmt", &format!("add_target {TARGET} "));
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    scene.write(&format!("{target}/rel_tgt_id"), "1");
+    scene.write(&format!("{target}/luns/mgmt"), "add null0 0 ");
+    scene.write(&format!("{target}/enabled"), "1");
+    let login = Login {
+        initiator: HOST.to_owned(),
+        target: Some(TARGET.to_owned()),
+        ..Login::numbered(1)
+    };
+    let mut host = Initiator::log_in(scene.server().portal(0), &login).unwrap();
+    assert_eq!(told_port(&mut host), 1);
+}
+
+#[test]
 fn refused_commands_have_the_error_that_scstadmin_tells_them_by() {
     let Some(scene) = Scene::start("scst-errors") else {
         return;
@@ -281,6 +302,72 @@ fn refused_commands_have_the_error_that_scstadmin_tells_them_by() {
     let log = scene.server().log();
     assert!(log.contains("device disk0 is LUN 0 of iqn."), "{log}");
     assert_eq!(scene.names("sys/devices"), ["disk0", "null0"]);
+}
+
+#[test]
+fn settings_that_tune_scst_are_kept_while_the_server_runs() {
+    let Some(scene) = Scene::start("scst-settings") else {
+        return;
+    };
+    scene.write("sys/threads", "8\n");
+    assert_eq!(scene.read("sys/threads"), "8\n[key]\n");
+    assert_eq!(scene.try_write("sys/threads", "none"), Err(EINVAL));
+    assert_eq!(scene.read("sys/threads"), "8\n[key]\n");
+    let log = scene.server().log();
+    assert!(log.contains("threads 8 has no effect here"), "{log}");
+}
+
+/// A file that is gone at the end of the test.
+struct Image(PathBuf);
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // The server may still have it open, which does not matter.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_in_the_folder_of_devices_is_a_device_of_vdisk_fileio() {
+    let Some(scene) = Scene::start("scst-shm") else {
+        return;
+    };
+    let image = Image(Path::new("/dev/shm").join(format!("longshore-{}", std::process::id())));
+    match fs::File::create(&image.0) {
+        Ok(file) => file.set_len(1 << 20).unwrap(),
+        Err(error) => {
+            skip(format!("/dev/shm: {error}"));
+            return;
+        }
+    }
+    let command = format!("add_device disk0 filename={};", image.0.display());
+    scene.write("sys/handlers/vdisk_fileio/mgmt", &command);
+    assert_eq!(scene.read("sys/devices/disk0/size"), "1048576\n");
+    let handler = fs::read_link(scene.tree.join("sys/devices/disk0/handler")).unwrap();
+    assert_eq!(handler, Path::new("../../handlers/vdisk_fileio"));
+}
+
+#[test]
+fn a_target_that_is_made_in_capitals_is_configured_by_that_name() {
+    let Some(scene) = Scene::start("scst-capitals") else {
+        return;
+    };
+    scene.write("sys/handlers/vdisk_nullio/mgmt", "add_device null0 ");
+    let name = TARGET.to_uppercase();
+    scene.write("sys/targets/iscsi/mgmt", &format!("add_target {name} "));
+    let target = format!("sys/targets/iscsi/{name}");
+    scene.write(&format!("{target}/luns/mgmt"), "add null0 0 ");
+    scene.write(&format!("{target}/enabled"), "1");
+    assert!(
+        scene
+            .names("sys/targets/iscsi")
+            .contains(&TARGET.to_owned())
+    );
+    assert_eq!(
+        scene.names(&format!("sys/targets/iscsi/{TARGET}/luns")),
+        ["0", "mgmt"]
+    );
+    scene.write("sys/targets/iscsi/mgmt", &format!("del_target {name}"));
 }
 
 #[test]

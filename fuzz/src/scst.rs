@@ -11,7 +11,7 @@ use longshore_scst::write::write;
 const TARGET: &str = "iqn.2026-11.com.example:a";
 
 /// Files by the first byte of a line; `T` stands for the target.
-const PATHS: [&str; 26] = [
+const PATHS: [&str; 28] = [
     "sys/handlers/vdisk_nullio/mgmt",
     "sys/handlers/vdisk_fileio/mgmt",
     "sys/handlers/vdisk_blockio/mgmt",
@@ -38,6 +38,8 @@ const PATHS: [&str; 26] = [
     "proc/scsi_tgt/groups/Default/names",
     "proc/scsi_tgt/groups/Default/devices",
     "proc/scsi_tgt/groups/g/names",
+    "sys/threads",
+    "sys/suspend",
 ];
 
 /// Lines of an input that are carried out.
@@ -48,6 +50,7 @@ const LINES_MAX: usize = 32;
 struct World {
     devices: BTreeMap<String, Keys>,
     targets: BTreeMap<String, Keys>,
+    settings: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -72,11 +75,13 @@ impl World {
             }],
             group: None,
         };
-        State::new(
+        let mut state = State::new(
             self.devices.iter().map(device).collect(),
             targets.map(|(name, keys)| (name.clone(), Owner::Api, keys.clone())),
             vec![session],
-        )
+        );
+        state.settings.clone_from(&self.settings);
+        state
     }
 
     fn carry_out(&mut self, change: Change) {
@@ -99,6 +104,7 @@ impl World {
                     }
                 }
             }
+            Change::Setting { name, value } => drop(self.settings.insert(name, value)),
             Change::Nothing | Change::Refresh(_) | Change::CloseSession(_) => {}
         }
     }

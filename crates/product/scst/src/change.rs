@@ -20,6 +20,11 @@ pub enum Change {
         id: ObjectId,
         keys: Keys,
     },
+    /// A setting of SCST as a whole gets this value, which has no effect beyond what is shown.
+    Setting {
+        name: &'static str,
+        value: u64,
+    },
     CloseSession(String),
     /// The size of a volume is read again.
     Refresh(String),

@@ -75,6 +75,25 @@ pub fn parameters(text: &str) -> Result<Vec<(&str, &str)>, BadParameter<'_>> {
     pairs.collect()
 }
 
+/// A number as the kernel reads it: decimal, hexadecimal with `0x`, octal with a leading `0`.
+#[must_use]
+pub fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let hexadecimal = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"));
+    let (digits, radix) = match (hexadecimal, digits.strip_prefix('0')) {
+        (Some(digits), _) => (digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+        _ => (digits, 10),
+    };
+    // The parser of Rust would take a second sign.
+    let is_plain = digits.starts_with(|it: char| it.is_ascii_hexdigit());
+    is_plain
+        .then(|| u64::from_str_radix(digits, radix).ok())
+        .flatten()
+}
+
 /// Whether a switch is on: `1`, `0`, `Yes`, `No`.
 #[must_use]
 pub fn switch(text: &str) -> Option<bool> {
@@ -82,5 +101,32 @@ pub fn switch(text: &str) -> Option<bool> {
         "1" | "yes" | "y" | "true" => Some(true),
         "0" | "no" | "n" | "false" => Some(false),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_the_kernel_does() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("10", Some(10)),
+            ("+7", Some(7)),
+            ("0x10", Some(16)),
+            ("0XfF", Some(255)),
+            ("010", Some(8)),
+            ("08", None),
+            ("0x", None),
+            ("", None),
+            ("-1", None),
+            ("++1", None),
+            ("0x+1", None),
+            ("1 2", None),
+            ("ten", None),
+        ] {
+            assert_eq!(number(text), expected, "{text}");
+        }
     }
 }

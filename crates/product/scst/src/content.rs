@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::command;
 use crate::device;
 use crate::node::{DRIVER_SETTINGS, Directory, File, Handler, Link, Map, Node, SETTINGS};
 use crate::procfs;
@@ -177,7 +178,7 @@ impl Directory {
                 ("mgmt", _) => file(F::DriverManagement),
                 (_, Some((name, _))) => file(F::Driver(name)),
                 ("version", _) => file(F::Driver("version")),
-                _ => directory(D::Target(own)),
+                _ => directory(D::Target(state.target_name(name).into())),
             },
             D::Target(target) => match name {
                 "luns" => directory(D::Luns(Map {
@@ -424,8 +425,14 @@ impl File {
             Self::Group(target, name, _) | Self::InitiatorsManagement(target, name) => {
                 group(state, target, name).is_some()
             }
-            Self::Initiator(target, name, initiator) => group(state, target, name)
-                .is_some_and(|group| group.initiators.iter().any(|it| **it == **initiator)),
+            Self::Initiator(target, name, initiator) => {
+                group(state, target, name).is_some_and(|group| {
+                    group
+                        .initiators
+                        .iter()
+                        .any(|it| it.eq_ignore_ascii_case(initiator))
+                })
+            }
             Self::Session(target, name, _) => session(state, target, name).is_some(),
             Self::Connection(target, name, place, _) => {
                 Directory::Connection(target.clone(), name.clone(), *place).exists(state)
@@ -480,7 +487,7 @@ impl File {
                 fixed(VERSION)
             }
             Self::LastResult => fixed("0"),
-            Self::Setting(name) => fixed(setting(&SETTINGS, name).map_or("", |row| row.1)),
+            Self::Setting(name) => setting_text(state, name),
             Self::Driver(name) => fixed(setting(&DRIVER_SETTINGS, name).map_or("", |row| row.1)),
             Self::HandlerType(Handler::Cdrom) => fixed("5 - CD-ROM device"),
             Self::HandlerType(_) => fixed("0 - Direct-access device (e.g., magnetic disk)"),
@@ -563,6 +570,18 @@ impl File {
             | Self::ProcAddressing(_)
             | Self::ProcSession => procfs::text(state, self),
         }
+    }
+}
+
+/// Settings with another value than that of the beginning are in the file that scstadmin writes.
+fn setting_text(state: &State, name: &str) -> String {
+    let default = setting(&SETTINGS, name).map_or("", |row| row.1);
+    match state.settings.get(name) {
+        Some(value) if command::number(default) != Some(*value) => match name {
+            "setup_id" => format!("0x{value:x}\n[key]\n"),
+            _ => format!("{value}\n[key]\n"),
+        },
+        _ => format!("{default}\n"),
     }
 }
 

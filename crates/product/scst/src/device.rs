@@ -373,13 +373,13 @@ pub(crate) fn add(
         }
         Handler::Block => {
             keys.insert("direct".to_owned(), true.into());
-            if path.starts_with("/dev/") {
+            if state.is_block_device(&path) {
                 "block"
             } else {
                 "file"
             }
         }
-        _ if path.starts_with("/dev/") && !is_zero => "block",
+        _ if !is_zero && state.is_block_device(&path) => "block",
         _ => "file",
     };
     keys.insert("backend".to_owned(), backend.into());

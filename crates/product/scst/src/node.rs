@@ -1,5 +1,6 @@
 //! The trees: directories, files and links, by the objects that they stand for.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 type Name = Arc<str>;
@@ -131,7 +132,7 @@ pub enum Link {
     LunsOfSession(Name, Name),
 }
 
-/// Settings of SCST as a whole, each with the value that it has here.
+/// Settings of SCST as a whole, each with the value that it has here unless it is [tuned](TUNED).
 pub(crate) const SETTINGS: [(&str, &str); 7] = [
     ("setup_id", "0x0"),
     ("threads", "1"),
@@ -140,6 +141,16 @@ pub(crate) const SETTINGS: [(&str, &str); 7] = [
     ("suspend", "0"),
     ("force_global_sgv_pool", "0"),
     ("measure_latency", "0"),
+];
+
+/// Settings that tune the threads and the memory of SCST's modules, each with its values. Configurations carry them, and
+/// nothing here depends on them: a value is kept while the server runs, and shown.
+pub(crate) const TUNED: [(&str, RangeInclusive<u64>); 5] = [
+    ("setup_id", 0..=0xffff_ffff),
+    ("threads", 1..=0x7fff_ffff),
+    ("max_tasklet_cmd", 0..=0x7fff_ffff),
+    ("poll_us", 0..=0xffff_ffff),
+    ("force_global_sgv_pool", 0..=1),
 ];
 
 /// Settings of the driver.

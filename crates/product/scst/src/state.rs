@@ -1,5 +1,6 @@
 //! The objects that the trees show, in a form in which a path finds them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ pub struct State {
     pub exports: HashMap<String, Vec<Export>>,
     /// Maps of subsystems name them.
     pub in_subsystems: HashMap<String, usize>,
+    /// Targets that the trees do not show, by the relative identifiers of their ports.
+    pub hidden_ports: BTreeMap<u16, String>,
     /// All cores of the machine, as a mask in hexadecimal digits.
     pub cpu_mask: String,
     /// The value of `limits.queue-depth`, in commands.
@@ -111,6 +114,17 @@ pub struct State {
     pub nop_interval: Duration,
     /// The value of `limits.nop-timeout`, in seconds.
     pub nop_timeout: Duration,
+    /// Settings of SCST as a whole that were written.
+    pub settings: BTreeMap<&'static str, u64>,
+    /// How to look at a path. `None`: what is below `/dev` is a device.
+    pub look_at: Option<fn(&str) -> Option<PathKind>>,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    File,
+    BlockDevice,
 }
 
 /// A mask of so many cores, as Linux writes it: groups of 32, the highest first.
@@ -176,9 +190,33 @@ impl State {
 
     /// Notes what the server knows of a target.
     pub fn serve(&mut self, target: &str, served: Served) {
-        if let Some(target) = self.targets.get_mut(target) {
-            target.served = Some(served);
+        match self.targets.get_mut(target) {
+            Some(target) => target.served = Some(served),
+            None => {
+                let port = served.relative_port;
+                self.hidden_ports.insert(port, target.to_owned());
+            }
         }
+    }
+
+    /// The name of a target as it is known, for any spelling: iSCSI compares names in lower case (RFC 7143 §4.2.7.1).
+    pub(crate) fn target_name<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if !self.targets.contains_key(name) {
+            let lower = name.to_ascii_lowercase();
+            if self.targets.contains_key(&lower) {
+                return lower.into();
+            }
+        }
+        name.into()
+    }
+
+    /// Whether a path is that of a block device. Where nothing can be seen, its folder decides.
+    pub(crate) fn is_block_device(&self, path: &str) -> bool {
+        let seen = self.look_at.and_then(|look_at| look_at(path));
+        seen.map_or_else(
+            || path.starts_with("/dev/"),
+            |kind| kind == PathKind::BlockDevice,
+        )
     }
 
     /// The maps of targets in which a device is.

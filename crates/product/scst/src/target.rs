@@ -4,7 +4,7 @@ use longshore_api::object::Keys;
 use serde_json::{Value, json};
 
 use crate::change::Change;
-use crate::command::{parameters, switch, word};
+use crate::command::{self, parameters, switch, word};
 use crate::device::Attribute;
 use crate::errno::{EBADSLT, EEXIST, EROFS, Refusal};
 use crate::state::{DEFAULT_GROUP, Edited, Lun, State, Target, target};
@@ -246,10 +246,7 @@ fn given_port(keys: &Keys) -> Option<u64> {
 
 /// Sets it. SCST shows 0 until it gives a number itself.
 fn set_port(state: &State, name: &str, keys: &mut Keys, value: &str) -> Result<(), Refusal> {
-    let number = value.strip_prefix("0x").map_or_else(
-        || value.parse::<u16>().ok(),
-        |digits| u16::from_str_radix(digits, 16).ok(),
-    );
+    let number = command::number(value).and_then(|number| u16::try_from(number).ok());
     let number = number.ok_or_else(|| {
         Refusal::invalid(format!(
             "rel_tgt_id {value}: relative target ports are numbers from 1 to 65535"
@@ -264,7 +261,8 @@ fn set_port(state: &State, name: &str, keys: &mut Keys, value: &str) -> Result<(
         let served = other.served.map(|it| u64::from(it.relative_port));
         given_port(&other.keys).or(served) == Some(number.into())
     });
-    if let Some((other, _)) = taken {
+    let taken = taken.map(|(other, _)| other);
+    if let Some(other) = taken.or_else(|| state.hidden_ports.get(&number)) {
         let text = format!("rel_tgt_id {number} is that of target {other}");
         return Err(Refusal::new(EBADSLT, text));
     }
@@ -513,7 +511,7 @@ pub(crate) fn luns(
     };
     let map = edited.map(group).ok_or_else(lost)?;
     let number = |text: &str| {
-        let number = text.parse::<u64>().ok().filter(|it| *it < 16_384);
+        let number = command::number(text).filter(|it| *it < 16_384);
         number.ok_or_else(|| {
             Refusal::invalid(format!("LUN `{text}`: LUNs are numbers from 0 to 16383"))
         })
@@ -633,7 +631,8 @@ pub(crate) fn edit_initiators(
     let lost = |name: &str| Refusal::missing(format!("there is no group {name}"));
     let own = edited.group(group).ok_or_else(|| lost(group))?;
     let (initiator, rest) = word(rest);
-    let place = own.initiators.iter().position(|it| it == initiator);
+    let mut names = own.initiators.iter();
+    let place = names.position(|it| it.eq_ignore_ascii_case(initiator));
     let gone = || Refusal::missing(format!("group {group} has no initiator {initiator}"));
     match verb {
         "add" => {

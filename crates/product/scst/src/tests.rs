@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::change::{Change, Wanted};
 use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
-use crate::state::{Connection, Device, Served, Session, State, cpu_mask};
+use crate::state::{Connection, Device, PathKind, Served, Session, State, cpu_mask};
 use crate::write::{COMMAND_MAX, write};
 
 /// Objects that changes are carried out on, as the server would.
@@ -16,6 +16,7 @@ use crate::write::{COMMAND_MAX, write};
 struct World {
     devices: BTreeMap<String, Keys>,
     targets: BTreeMap<String, Keys>,
+    settings: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -44,7 +45,9 @@ impl World {
             }],
             group: None,
         };
-        State::new(devices.collect(), targets, vec![session])
+        let mut state = State::new(devices.collect(), targets, vec![session]);
+        state.settings.clone_from(&self.settings);
+        state
     }
 
     fn find(&self, path: &str) -> Option<Node> {
@@ -75,7 +78,9 @@ impl World {
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), i32> {
         let wanted = self.wanted(path, text).map_err(|refusal| refusal.errno)?;
-        if let Change::Reopen { id, keys } = wanted.change {
+        if let Change::Setting { name, value } = wanted.change {
+            self.settings.insert(name, value);
+        } else if let Change::Reopen { id, keys } = wanted.change {
             self.devices.insert(id.name, keys);
         } else if let Change::Objects { objects, .. } = wanted.change {
             for (id, keys) in objects {
@@ -179,6 +184,128 @@ fn errors_are_numbers_of_the_kernel() {
         world.write(null, &"x".repeat(COMMAND_MAX)),
         Err(crate::errno::E2BIG)
     );
+}
+
+#[test]
+fn settings_that_tune_scst_are_kept_and_have_no_effect() {
+    let mut world = small_world();
+    for (name, default, written, shown) in [
+        ("threads", "1", "8", "8"),
+        ("max_tasklet_cmd", "10", "9999", "9999"),
+        ("poll_us", "0", "0x10", "16"),
+        ("setup_id", "0x0", "0x1234", "0x1234"),
+        ("force_global_sgv_pool", "0", "1\n", "1"),
+    ] {
+        let path = format!("sys/{name}");
+        assert_eq!(world.read(&path), format!("{default}\n"));
+        let wanted = world.wanted(&path, written).unwrap();
+        assert!(wanted.ignored[0].contains(name), "{wanted:?}");
+        world.write(&path, written).unwrap();
+        assert_eq!(world.read(&path), format!("{shown}\n[key]\n"));
+        world.write(&path, default).unwrap();
+        assert_eq!(world.read(&path), format!("{default}\n"));
+        for bad in ["", ".", "-1", "1x", "0x100000000"] {
+            assert_eq!(world.write(&path, bad), Err(EINVAL), "{name} {bad}");
+        }
+    }
+    assert_eq!(world.write("sys/threads", "0"), Err(EINVAL));
+}
+
+#[test]
+fn settings_that_would_do_something_have_one_value() {
+    let mut world = small_world();
+    for (name, text, expected) in [
+        ("measure_latency", "0", Ok(())),
+        ("measure_latency", "0x0", Ok(())),
+        ("measure_latency", "1", Err(EOPNOTSUPP)),
+        ("measure_latency", "", Err(EINVAL)),
+        // Commands are not held back, so all are let go.
+        ("suspend", "-1", Ok(())),
+        ("suspend", "0", Err(EOPNOTSUPP)),
+        ("suspend", "10", Err(EOPNOTSUPP)),
+    ] {
+        let path = format!("sys/{name}");
+        assert_eq!(world.write(&path, text), expected, "{name} {text}");
+    }
+}
+
+#[test]
+fn what_is_at_a_path_decides_whether_a_device_is_a_file() {
+    let look_at = |path: &str| match path {
+        "/dev/shm/disk" | "/srv/disk" => Some(PathKind::File),
+        "/dev/sdb" | "/srv/link" => Some(PathKind::BlockDevice),
+        _ => None,
+    };
+    let mut state = small_world().state();
+    state.look_at = Some(look_at);
+    let Some(Node::File(file)) = find(&state, "sys/handlers/vdisk_fileio/mgmt") else {
+        panic!("no handler");
+    };
+    for (path, backend) in [
+        ("/dev/shm/disk", "file"),
+        ("/srv/disk", "file"),
+        ("/dev/sdb", "block"),
+        ("/srv/link", "block"),
+        ("/dev/zero", "file"),
+        ("/dev/not-there", "block"),
+        ("/srv/not-there", "file"),
+    ] {
+        let command = format!("add_device disk1 filename={path};");
+        let wanted = write(&state, &file, command.as_bytes()).unwrap();
+        let Change::Objects { objects, .. } = wanted.change else {
+            panic!("{wanted:?}");
+        };
+        assert_eq!(objects[0].1.as_ref().unwrap()["backend"], backend, "{path}");
+    }
+}
+
+#[test]
+fn logical_unit_numbers_are_written_as_the_kernel_reads_them() {
+    let mut world = small_world();
+    let luns = format!("sys/targets/iscsi/{TARGET}/luns");
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    world.write(null, "add_device disk1 ").unwrap();
+    world
+        .write(&format!("{luns}/mgmt"), "add disk1 0x10")
+        .unwrap();
+    assert_eq!(world.names(&luns), ["mgmt", "0", "16"]);
+    world.write(&format!("{luns}/mgmt"), "del 020").unwrap();
+    assert_eq!(world.names(&luns), ["mgmt", "0"]);
+}
+
+#[test]
+fn targets_and_initiators_are_found_by_any_spelling_of_their_names() {
+    let mut world = small_world();
+    let driver = "sys/targets/iscsi/mgmt";
+    let upper = TARGET.to_uppercase();
+    let target = format!("sys/targets/iscsi/{upper}");
+    world.write(&format!("{target}/enabled"), "1").unwrap();
+    assert_eq!(
+        world.read(&format!("sys/targets/iscsi/{TARGET}/enabled")),
+        "1\n"
+    );
+    assert_eq!(
+        world.write(driver, &format!("add_target {upper} ")),
+        Err(EEXIST)
+    );
+    world
+        .write(&format!("{target}/ini_groups/mgmt"), "create g")
+        .unwrap();
+    let initiators = format!("{target}/ini_groups/g/initiators");
+    let mgmt = format!("{initiators}/mgmt");
+    let name = "iqn.2026-11.com.example:HOST1";
+    world.write(&mgmt, &format!("add {name}")).unwrap();
+    let lower = name.to_lowercase();
+    assert_eq!(world.write(&mgmt, &format!("add {lower}")), Err(EEXIST));
+    assert_eq!(world.names(&initiators), ["mgmt", name]);
+    assert_eq!(
+        world.read(&format!("{initiators}/{lower}")),
+        format!("{lower}\n")
+    );
+    world.write(&mgmt, &format!("del {lower}")).unwrap();
+    assert_eq!(world.names(&initiators), ["mgmt"]);
+    world.write(driver, &format!("del_target {upper}")).unwrap();
+    assert!(world.targets.is_empty());
 }
 
 #[test]
@@ -477,6 +604,14 @@ fn the_relative_port_of_a_target_is_shown_set_and_told_from_that_of_others() {
     };
     let refused = write(&state, &file, b"12").unwrap_err();
     assert_eq!(refused.errno, EBADSLT, "{refused:?}");
+    // So is that of a target that nobody has described, which the trees do not show.
+    let served = Served {
+        id: 8,
+        relative_port: 13,
+    };
+    state.serve("iqn.2026-11.local.longshore:default", served);
+    let refused = write(&state, &file, b"13").unwrap_err();
+    assert_eq!(refused.errno, EBADSLT, "{refused:?}");
 }
 
 #[test]
@@ -567,7 +702,7 @@ fn every_name_is_found() {
     assert!(walk(&small_world().state(), &Directory::Root, 0) > 100);
 }
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "sys/handlers/vdisk_nullio/mgmt",
     "sys/handlers/vdisk_fileio/mgmt",
     "sys/handlers/vdisk_blockio/mgmt",
@@ -580,6 +715,7 @@ const PATHS: [&str; 12] = [
     "sys/devices/disk0/usn",
     "proc/scsi_tgt/vdisk/vdisk",
     "proc/scsi_tgt/groups/Default/devices",
+    "sys/threads",
 ];
 
 fn commands() -> impl Strategy<Value = String> {

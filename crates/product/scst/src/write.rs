@@ -3,7 +3,7 @@
 use crate::change::{Change, Wanted};
 use crate::command::{self, Command, word};
 use crate::errno::{E2BIG, EROFS, Refusal};
-use crate::node::{DRIVER_SETTINGS, File, Handler, SETTINGS};
+use crate::node::{DRIVER_SETTINGS, File, Handler, SETTINGS, TUNED};
 use crate::state::State;
 use crate::{device, procfs, target};
 
@@ -37,7 +37,7 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
         File::InitiatorsManagement(name, group) => {
             target::initiators(state, name, group, verb, rest).map(Wanted::from)
         }
-        File::Setting(name) => fixed(&SETTINGS, name, text),
+        File::Setting(name) => set(name, text),
         // scstadmin says so when it has cleared the configuration.
         File::Driver("enabled") if text == "0" && state.targets.is_empty() => {
             Ok(Change::Nothing.into())
@@ -62,13 +62,46 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
     }
 }
 
+/// A write to a setting of SCST as a whole.
+fn set(name: &'static str, text: &str) -> Result<Wanted, Refusal> {
+    let Some((_, values)) = TUNED.iter().find(|row| row.0 == name) else {
+        return match name {
+            // A negative number ends what a positive one, or 0, begins, and it never began here.
+            "suspend" if text.strip_prefix('-').and_then(command::number).is_some() => {
+                Ok(Change::Nothing.into())
+            }
+            "suspend" => Err(Refusal::unsupported(
+                "suspend: commands are not held back; each change is made in one step",
+            )),
+            _ => fixed(&SETTINGS, name, text),
+        };
+    };
+    let value = command::number(text).filter(|it| values.contains(it));
+    let value = value.ok_or_else(|| {
+        let (least, most) = (values.start(), values.end());
+        Refusal::invalid(format!(
+            "{name} `{text}`: it is a number from {least} to {most}"
+        ))
+    })?;
+    Ok(Wanted {
+        change: Change::Setting { name, value },
+        ignored: vec![format!("{name} {text} has no effect here")],
+    })
+}
+
 /// What has one value: writing that one is no error.
 fn fixed(rows: &[(&str, &str)], name: &str, text: &str) -> Result<Wanted, Refusal> {
     match rows.iter().find(|row| row.0 == name) {
-        Some((_, value)) if *value == text => Ok(Change::Nothing.into()),
+        Some((_, value)) if is_same(value, text) => Ok(Change::Nothing.into()),
         _ if text.is_empty() => Err(Refusal::invalid(format!("{name}: no value is given"))),
         _ => Err(target::fixed(name, text)),
     }
+}
+
+/// Whether two texts are the same value: `0x0` is 0.
+fn is_same(one: &str, other: &str) -> bool {
+    let numbers = command::number(one).zip(command::number(other));
+    one == other || numbers.is_some_and(|(one, other)| one == other)
 }
 
 fn of_handler(state: &State, handler: Handler, verb: &str, rest: &str) -> Result<Wanted, Refusal> {
@@ -82,6 +115,7 @@ fn of_handler(state: &State, handler: Handler, verb: &str, rest: &str) -> Result
 
 fn of_driver(state: &State, verb: &str, rest: &str) -> Result<Change, Refusal> {
     let (name, rest) = word(rest);
+    let name = &*state.target_name(name);
     match verb {
         "add_target" => target::add(state, name, rest),
         "del_target" => target::remove(state, name),

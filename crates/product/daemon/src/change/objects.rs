@@ -178,13 +178,10 @@ impl Objects {
                 })
             });
         };
-        if !config.named.targets {
-            let target = config
-                .targets
-                .iter()
-                .find(|target| target.name.as_str() == DEFAULT_TARGET);
-            let luns = target.and_then(|target| target.default_luns.as_ref());
-            let luns = luns.into_iter().flatten();
+        let mut targets = config.targets.iter();
+        let target = targets.find(|target| target.name.as_str() == DEFAULT_TARGET);
+        if let Some(target) = target.filter(|_| !config.named.targets) {
+            let luns = target.default_luns.iter().flatten();
             let luns: Vec<Value> = luns
                 .map(|entry| json!({"lun": entry.lun, "volume": names[entry.volume]}))
                 .collect();

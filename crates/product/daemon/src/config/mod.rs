@@ -320,11 +320,11 @@ impl Config {
         if let Some(discovery) = problems.note(discovery) {
             replace(&mut config.nvme_discovery, discovery);
         }
+        config.api.scst_tree = arguments.scst_tree.clone().or(config.api.scst_tree);
         problems.note(config.fill_in(parts, &names));
 
         config.api.address = arguments.api.or(config.api.address);
         replace(&mut config.api.socket, arguments.socket.clone());
-        config.api.scst_tree = arguments.scst_tree.clone().or(config.api.scst_tree);
         problems.note(config.check_api());
         replace(&mut config.engine.kind, arguments.engine);
         if let Some(transmit) = problems.note(config.transmit.settle(file)) {
@@ -399,7 +399,11 @@ impl Config {
         if !self.named.targets && !tables.any(|table| table.name.get_ref() == DEFAULT_TARGET) {
             let negotiation = self.negotiation.clone();
             let target = target::default_target(names, negotiation)?;
-            self.targets.insert(0, target);
+            // Configurations of SCST give the number of its port, 1, to a target of theirs, and there is nothing to serve.
+            let has_units = target.maps().any(|map| !map.is_empty());
+            if has_units || self.api.scst_tree.is_none() {
+                self.targets.insert(0, target);
+            }
         }
         let mut tables = parts
             .objects

@@ -47,6 +47,25 @@ fn check(config: &Config) -> Result<Vec<Warning>, String> {
     checked.map_err(|problem| problem.to_string())
 }
 
+#[test]
+fn beside_trees_of_scst_there_is_no_default_target_without_volumes() {
+    let targets = |volumes: &[&str], tree: Option<&str>| {
+        let mut given = arguments(volumes, &["127.0.0.1:3260"]);
+        given.scst_tree = tree.map(PathBuf::from);
+        let parts = Parts {
+            file: None,
+            arguments: &given,
+            objects: &[],
+            unknown: UnknownVolumes::Refused,
+        };
+        Config::assemble_all(parts).unwrap().targets.len()
+    };
+    let volume = "null0,backend=null,size=1M";
+    assert_eq!(targets(&[], Some("/run/scst")), 0);
+    assert_eq!(targets(&[volume], Some("/run/scst")), 1);
+    assert_eq!(targets(&[], None), 1);
+}
+
 /// A file with a remote volume of this URL and `rest` behind it.
 fn remote(url: &str, rest: &str) -> String {
     format!("[[volume]]\nname = \"r\"\nbackend = \"iscsi\"\nurl = \"{url}\"\n{rest}")

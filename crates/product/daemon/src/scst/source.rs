@@ -1,6 +1,7 @@
 //! The state that the trees show, and the changes that writes ask for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::FileTypeExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use longshore_scst::change::Change;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
-use longshore_scst::state::{Connection, Device, Served, Session, State, cpu_mask};
+use longshore_scst::state::{Connection, Device, PathKind, Served, Session, State, cpu_mask};
 use longshore_scst::write;
 use longshore_server::Control;
 use longshore_server::observe::ConnectionStatistics;
@@ -45,6 +46,8 @@ pub(super) struct Source {
     seen: Mutex<Option<Seen>>,
     /// By the addresses of connections.
     last_read: Mutex<HashMap<String, Counts>>,
+    /// Settings of SCST as a whole that were written since the start.
+    settings: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Source {
@@ -54,6 +57,7 @@ impl Source {
             server,
             seen: Mutex::default(),
             last_read: Mutex::default(),
+            settings: Mutex::default(),
         })
     }
 
@@ -106,6 +110,8 @@ impl Source {
         state.queue_depth = whole.queue_depth;
         state.nop_interval = whole.nop_interval;
         state.nop_timeout = whole.nop_timeout;
+        state.settings = locked(&self.settings).clone();
+        state.look_at = Some(look_at);
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;
         }
@@ -174,6 +180,10 @@ impl Source {
             }
             let outcome = match wanted.change {
                 Change::Nothing => Ok(()),
+                Change::Setting { name, value } => {
+                    locked(&self.settings).insert(name, value);
+                    Ok(())
+                }
                 Change::Refresh(_) => {
                     self.plane.refresh_sizes();
                     Ok(())
@@ -311,6 +321,16 @@ impl Source {
         wait_while(format!("session {id} has not ended yet"), || {
             self.plane.sessions().iter().any(|session| session.id == id)
         })
+    }
+}
+
+/// What is at a path, links followed. It is asked where the path is opened next.
+fn look_at(path: &str) -> Option<PathKind> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    match () {
+        () if kind.is_file() => Some(PathKind::File),
+        () if kind.is_block_device() => Some(PathKind::BlockDevice),
+        () => None,
     }
 }
 
