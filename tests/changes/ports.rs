@@ -88,6 +88,16 @@ fn told(initiator: &mut Initiator) -> u16 {
     panic!("no relative target port in {:?}", answer.data);
 }
 
+/// The ports that REPORT TARGET PORT GROUPS lists.
+fn listed(initiator: &mut Initiator) -> Vec<u16> {
+    let cdb = [0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    let (answer, _) = ask_scsi(initiator, &cdb, Data::In(256));
+    let ports = answer.data[12..].chunks_exact(4);
+    ports
+        .map(|port| u16::from_be_bytes([port[2], port[3]]))
+        .collect()
+}
+
 #[test]
 fn initiators_are_told_the_relative_port_of_the_configuration_and_reservations_name_it() {
     let mut rig = Rig::new(ServerBuilder::new(), &with_port(TARGET, "{ 1 = 300 }"));
@@ -129,6 +139,7 @@ fn a_change_of_the_relative_port_ends_sessions_and_never_takes_that_of_another_t
     // Another number is another port: who uses it logs in again.
     let mut initiator = rig.initiator(TARGET, 1);
     assert_eq!(told(&mut initiator), 300);
+    assert_eq!(listed(&mut initiator), [300]);
     rig.write_file(&with_port(TARGET, "301"));
     let refused = rig.verb(&["apply", &file]);
     assert!(
@@ -142,6 +153,12 @@ fn a_change_of_the_relative_port_ends_sessions_and_never_takes_that_of_another_t
         let text = sessions.to_string();
         !text.contains("tests-1")
     });
-    assert_eq!(told(&mut rig.initiator(TARGET, 1)), 301);
+    let mut initiator = rig.initiator(TARGET, 1);
+    assert_eq!(told(&mut initiator), 301);
+    assert_eq!(
+        listed(&mut initiator),
+        [301],
+        "a port that is gone is not listed"
+    );
     rig.verb(&["plan", &file]).expect(0);
 }

@@ -25,6 +25,22 @@ same_identity() {
     [ "$(echo "$names" | wc -l)" = 1 ] && [ -n "$names" ]
 }
 
+# Hosts with ALUA find the same group and state on every path, with either header of the report.
+one_group_of_ports() {
+    has_disks 2
+    for disk in $(disks); do
+        for header in "" --extended; do
+            sg_rtpg --decode $header "/dev/$disk" >/tmp/groups
+            cat /tmp/groups
+            [ "$(grep -c "target port group id" /tmp/groups)" = 1 ]
+            grep -q "target port group id : 0x1 " /tmp/groups
+            grep -q "access state : 0x00 (active/optimized)" /tmp/groups
+            grep -q "AN_SUP : 0, AO_SUP : 1" /tmp/groups
+            grep -q "target port count : 0*1$" /tmp/groups
+        done
+    done
+}
+
 make_multipath() {
     first=$(disks | head -n 1)
     second=$(disks | tail -n 1)
@@ -75,6 +91,7 @@ sessions_are_up() {
 check two-sessions two_sessions
 sleep 0.5
 check both-paths-show-one-identity same_identity
+check every-port-is-in-one-optimized-group one_group_of_ports
 check multipath-device make_multipath
 check writes-go-on-when-a-path-dies one_path_dies
 check path-returns path_returns

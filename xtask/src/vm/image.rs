@@ -41,6 +41,7 @@ pub const INITIATOR: Contents = Contents {
         "iscsiadm",
         "nvme",
         "sg_persist",
+        "sg_rtpg",
         "sg_compare_and_write",
         "mkfs.ext4",
         "e2fsck",

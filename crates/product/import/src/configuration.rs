@@ -189,6 +189,18 @@ impl Draft {
             .map(|target| target.name.as_str())
     }
 
+    /// Keeps the relative identifier of a port of `target`, which is not among the targets yet. Tells whether it can be
+    /// kept: 0 is none, and the ports of all targets have different ones.
+    pub fn keep_port(&self, target: &mut Target, tag: u16, identifier: u16) -> bool {
+        let mut own = target.relative_ports.iter();
+        let is_taken = own.any(|(port, taken)| *port == Some(tag) || *taken == identifier);
+        let keeps = identifier != 0 && !is_taken && self.owner_of_port(identifier).is_none();
+        if keeps {
+            target.relative_ports.push((Some(tag), identifier));
+        }
+        keeps
+    }
+
     /// Sets a value of `[limits]`, which all targets share.
     pub fn limit(&mut self, at: &At, key: &'static str, value: String) {
         match self.limits.get(key) {
@@ -231,8 +243,8 @@ impl Draft {
             let (ports, given) = (target.portal_groups.len(), target.relative_ports.len());
             if given > 0 && ports > given {
                 self.ledger.note(format!(
-                    "target {} had one relative target port for several portals; here each portal is a port, and those \
-                     without a number in `relative-port` get free ones",
+                    "target {}: `relative-port` has the numbers of {given} of {ports} ports, as each portal is a port here; \
+                     the others get free numbers",
                     target.name
                 ));
             }

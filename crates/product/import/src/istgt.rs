@@ -97,6 +97,7 @@ fn sections(source: &Source) -> Result<Vec<Section>, ImportError> {
 #[derive(Default)]
 struct Reader {
     node_base: String,
+    /// Tags of the portals of each group, in the order of its lines.
     portals: BTreeMap<String, Vec<u16>>,
     initiators: BTreeMap<String, Vec<String>>,
     authentication: BTreeMap<String, Authentication>,
@@ -395,9 +396,21 @@ impl Reader {
                 .ledger
                 .refused(&setting.at, "one of these groups is not there");
         };
-        for tag in tags {
-            if !target.portal_groups.contains(tag) {
-                target.portal_groups.push(*tag);
+        let mut kept = Vec::new();
+        for (tag, number) in tags.iter().zip(1_u16..) {
+            if target.portal_groups.contains(tag) {
+                continue;
+            }
+            target.portal_groups.push(*tag);
+            // INQUIRY page 83h of istgt has the place of the portal in its group, from 1, as the relative target port.
+            if draft.keep_port(target, *tag, number) {
+                kept.push(number.to_string());
+            } else {
+                draft.ledger.note(
+                    "istgt tells hosts the place of a portal in its portal group as the relative target port, so the numbers \
+                     repeat from group to group and from target to target. The ports of all targets have different numbers \
+                     here: the first with a number keeps it, the others get free ones",
+                );
             }
         }
         let known = |name: &&String| !target.rules.iter().any(|rule| rule.names.contains(name));
@@ -408,7 +421,14 @@ impl Reader {
                 ..Rule::default()
             });
         }
-        draft.ledger.mapped(&setting.at, "portal-groups and a rule");
+        let to = match kept.is_empty() {
+            true => "portal-groups and a rule".to_owned(),
+            false => format!(
+                "portal-groups, relative-port {}, and a rule",
+                kept.join(" and ")
+            ),
+        };
+        draft.ledger.mapped(&setting.at, to);
     }
 }
 

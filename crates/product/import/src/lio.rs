@@ -113,8 +113,14 @@ fn storage_object(object: &Node, draft: &mut Draft) -> Option<Backstore> {
     let groups = object.list("alua_tpgs");
     for group in groups {
         match groups.len() {
-            1 => group.ignored_whole("the one group of ports is always optimized here", ledger),
-            _ => group.refused_whole("groups of ports in different ALUA states", ledger),
+            1 => group.ignored_whole(
+                "all ports are one target port group here, number 1, always active/optimized; hosts read its number anew",
+                ledger,
+            ),
+            _ => group.refused_whole(
+                "several target port groups (ALUA): here all ports are one, always active/optimized",
+                ledger,
+            ),
         }
     }
     object.ignore("aio", "the server chooses how it reads and writes", ledger);
@@ -268,7 +274,11 @@ fn luns(group: &Node, backstores: &[Backstore], ledger: &mut Ledger) -> Vec<Row>
     let mut rows = Vec::new();
     for lun in group.list("luns") {
         lun.ignore("alias", "a name for the shell", ledger);
-        lun.ignore("alua_tg_pt_gp_name", "all ports are alike here", ledger);
+        lun.ignore(
+            "alua_tg_pt_gp_name",
+            "all ports are one target port group here",
+            ledger,
+        );
         let (Some(index), Some(object)) = (lun.get("index"), lun.get("storage_object")) else {
             ledger.refused(&lun.at, "a LUN without `index` or `storage_object`");
             continue;

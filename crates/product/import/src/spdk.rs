@@ -356,6 +356,7 @@ impl Machine {
         }
         let chap = self.chap(params)?;
         target.authentication = chap;
+        let mut mapped = Vec::new();
         for pair in params.list("pg_ig_maps") {
             let number = |key: &str| pair.get(key).and_then(Node::number).unwrap_or(0);
             let (portals, initiators) = (number("pg_tag"), number("ig_tag"));
@@ -370,6 +371,10 @@ impl Machine {
                 if !target.portal_groups.contains(tag) {
                     target.portal_groups.push(*tag);
                 }
+            }
+            if !mapped.contains(&portals) {
+                relative_port(pair, mapped.len(), tags, &mut target, draft);
+                mapped.push(portals);
             }
             let known = |name: &&String| {
                 !target
@@ -522,6 +527,28 @@ fn address(node: &Node, host: &str, port: &str, default: u16) -> Result<String, 
         .parse()
         .map_err(|_| format!("`{ip}` is no IP address"))?;
     Ok(SocketAddr::new(ip, port).to_string())
+}
+
+/// SPDK makes one port of each portal group of a target, and counts them from 0 (`spdk_scsi_dev_add_port`); INQUIRY page
+/// 83h has that count as the relative target port. Of a group with several portals, the first has the number here.
+fn relative_port(pair: &Node, place: usize, tags: &[u16], target: &mut Target, draft: &mut Draft) {
+    let number = u16::try_from(place).unwrap_or(0);
+    let Some(first) = tags.first() else { return };
+    let keeps = draft.keep_port(target, *first, number);
+    if let Some(group) = pair.get("pg_tag") {
+        let to = match keeps {
+            true => format!("portal-groups, relative-port {number}"),
+            false => "portal-groups".to_owned(),
+        };
+        draft.ledger.mapped(&group.at, to);
+    }
+    if !keeps {
+        draft.ledger.note(
+            "SPDK tells hosts relative target port 0 for the first portal group of a target, 1 for the second, and so on. \
+             0 is reserved by the standard, and the ports of all targets have different numbers here; ports that cannot \
+             keep theirs get free ones",
+        );
+    }
 }
 
 fn listener(params: &Node, draft: &mut Draft) -> Result<String, String> {

@@ -588,7 +588,7 @@ fn scst_targets_keep_the_numbers_of_their_ports() {
     assert_eq!(targets[1]["relative-port"]["1"].as_integer(), Some(12));
     assert!(targets[2].get("relative-port").is_none());
     assert!(
-        report.to_text().contains("each portal is a port"),
+        report.to_text().contains("1 of 2 ports"),
         "{}",
         report.to_text()
     );
@@ -604,6 +604,121 @@ fn scst_targets_keep_the_numbers_of_their_ports() {
         .map(|(line, _)| line)
         .collect();
     assert_eq!(lines, [6]);
+}
+
+/// Portal group tags and numbers of `relative-port`, which is a number or a table.
+fn relative_ports(target: &toml::Value) -> Vec<(String, i64)> {
+    match target.get("relative-port") {
+        Some(toml::Value::Table(ports)) => ports
+            .iter()
+            .map(|(tag, number)| (tag.clone(), number.as_integer().unwrap()))
+            .collect(),
+        Some(number) => vec![(String::new(), number.as_integer().unwrap())],
+        None => Vec::new(),
+    }
+}
+
+fn ports(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
+    let port = |(tag, number): &(&str, i64)| ((*tag).to_owned(), *number);
+    expected.iter().map(port).collect()
+}
+
+/// Where the settings of a line went that moved.
+fn mapped_to(report: &Report, line: u32) -> Vec<&str> {
+    let entries = report.entries.iter().filter(|entry| entry.line == line);
+    let to = entries.filter_map(|entry| match &entry.verdict {
+        Verdict::Mapped { to } => Some(to.as_str()),
+        _ => None,
+    });
+    to.collect()
+}
+
+const SPDK_GROUPS: &str = r#"{"subsystems": [{"subsystem": "iscsi", "config": [
+  {"method": "iscsi_create_portal_group", "params": {"tag": 30, "portals": [{"host": "127.0.0.1", "port": "3260"}]}},
+  {"method": "iscsi_create_portal_group", "params": {"tag": 20, "portals": [{"host": "127.0.0.2", "port": "3260"}, {"host": "127.0.0.3", "port": "3260"}]}},
+  {"method": "iscsi_create_portal_group", "params": {"tag": 10, "portals": [{"host": "127.0.0.4", "port": "3260"}]}},
+  {"method": "iscsi_create_initiator_group", "params": {"tag": 1, "initiators": ["ANY"], "netmasks": ["ANY"]}},
+  {"method": "iscsi_create_initiator_group", "params": {"tag": 2, "initiators": ["iqn.2026-11.x:h"], "netmasks": ["ANY"]}},
+  {"method": "iscsi_create_target_node", "params": {"name": "a", "disable_chap": true, "luns": [], "pg_ig_maps": [
+    {"pg_tag": 30, "ig_tag": 1},
+    {"pg_tag": 30, "ig_tag": 2},
+    {"pg_tag": 20, "ig_tag": 1},
+    {"pg_tag": 10, "ig_tag": 1}]}},
+  {"method": "iscsi_create_target_node", "params": {"name": "b", "disable_chap": true, "luns": [], "pg_ig_maps": [
+    {"pg_tag": 10, "ig_tag": 1},
+    {"pg_tag": 30, "ig_tag": 1}]}}
+]}]}
+"#;
+
+#[test]
+fn spdk_counts_the_portal_groups_of_a_target_from_0_which_is_no_number_of_a_port() {
+    let (config, _, report) = taken(Format::Spdk, SPDK_GROUPS);
+    let targets = config["target"].as_array().unwrap();
+    // Of the group with two portals the first has the number.
+    assert_eq!(relative_ports(&targets[0]), ports(&[("2", 1), ("4", 2)]));
+    assert_eq!(relative_ports(&targets[1]), ports(&[]));
+    assert!(mapped_to(&report, 10).contains(&"portal-groups, relative-port 1"));
+    assert!(mapped_to(&report, 11).contains(&"portal-groups, relative-port 2"));
+    for without in [8, 13, 14] {
+        assert!(mapped_to(&report, without).contains(&"portal-groups"));
+    }
+    let told = |what: &str| report.notes.iter().any(|note| note.contains(what));
+    assert!(told("0 is reserved"), "{:#?}", report.notes);
+    assert!(told("2 of 4 ports"), "{:#?}", report.notes);
+}
+
+#[test]
+fn istgt_numbers_the_portals_of_a_group_and_the_first_with_a_number_keeps_it() {
+    let text = "\
+[Global]
+  NodeBase \"iqn.2007-09.jp.ne.peach.istgt\"
+[PortalGroup1]
+  Portal DA1 127.0.0.1:3260
+  Portal DA2 127.0.0.2:3260
+[PortalGroup2]
+  Portal DB1 127.0.0.3:3260
+  Portal DB2 127.0.0.4:3260
+  Portal DB3 127.0.0.5:3260
+[InitiatorGroup1]
+  InitiatorName \"ALL\"
+[LogicalUnit1]
+  TargetName a
+  Mapping PortalGroup1 InitiatorGroup1
+  Mapping PortalGroup2 InitiatorGroup1
+[LogicalUnit2]
+  TargetName b
+  Mapping PortalGroup1 InitiatorGroup1
+";
+    let (config, _, report) = taken(Format::Istgt, text);
+    let targets = config["target"].as_array().unwrap();
+    let first = ports(&[("1", 1), ("2", 2), ("5", 3)]);
+    assert_eq!(relative_ports(&targets[0]), first);
+    assert_eq!(relative_ports(&targets[1]), ports(&[]));
+    let expected = "portal-groups, relative-port 1 and 2, and a rule";
+    assert_eq!(mapped_to(&report, 14), [expected]);
+    let expected = "portal-groups, relative-port 3, and a rule";
+    assert_eq!(mapped_to(&report, 15), [expected]);
+    assert_eq!(mapped_to(&report, 18), ["portal-groups and a rule"]);
+    let note = |note: &String| note.contains("the first with a number keeps it");
+    assert!(report.notes.iter().any(note), "{:#?}", report.notes);
+}
+
+#[test]
+fn the_target_port_groups_of_lio_are_told_and_several_are_refused() {
+    let (_, _, report) = taken(Format::Lio, LIO);
+    let group = |entry: &&Entry| entry.setting.contains("tg_pt_gp_id");
+    let entry = report.entries.iter().find(group).unwrap();
+    let Verdict::Ignored { why } = &entry.verdict else {
+        panic!("{entry:?}")
+    };
+    assert!(why.contains("one target port group"), "{why}");
+    let group = r#"{ "name": "other", "tg_pt_gp_id": 1 }, { "name": "default_tg_pt_gp","#;
+    let two = LIO.replacen("{\n          \"name\": \"default_tg_pt_gp\",", group, 1);
+    let found = refused(Format::Lio, &two);
+    assert!(!found.is_empty());
+    for (_, why) in found {
+        assert!(why.contains("several target port groups"), "{why}");
+    }
 }
 
 #[test]

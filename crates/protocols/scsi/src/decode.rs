@@ -210,6 +210,7 @@ fn dispatch(
         | CommandKind::PersistentReserveIn
         | CommandKind::ReceiveCopyResults
         | CommandKind::ReportLuns
+        | CommandKind::ReportTargetPortGroups
         | CommandKind::ReportSupportedOperationCodes
         | CommandKind::ReportSupportedTaskManagementFunctions
         | CommandKind::Reserve6
@@ -246,6 +247,7 @@ fn allocation_length(operation: CommandKind, cdb: Cdb) -> u64 {
         CommandKind::ReadCapacity16 | CommandKind::ReceiveCopyResults => u64::from(cdb.be32(10)),
         CommandKind::ReportLuns
         | CommandKind::ReadDefectData12
+        | CommandKind::ReportTargetPortGroups
         | CommandKind::ReportSupportedOperationCodes
         | CommandKind::ReportSupportedTaskManagementFunctions => u64::from(cdb.be32(6)),
         _ => 0,

@@ -7,6 +7,7 @@ use crate::extended_copy::third_party_copy_page;
 use crate::media::{atomic, compare_and_write, unmap, write_same};
 use crate::nexus::NexusPort;
 use crate::sense::Sense;
+use crate::target_port_groups::{TARGET_PORT_GROUP, TPGS_IMPLICIT};
 use crate::unit::{LogicalUnit, LogicalUnitConfig};
 
 /// T10 VENDOR IDENTIFICATION of volumes that have none of their own.
@@ -54,6 +55,7 @@ pub(crate) fn inquiry(
         }
         let config = unit.config();
         let product = config.product.as_deref().unwrap_or(PRODUCT);
+        let start = data_in.len();
         standard(
             0x00,
             vendor(config),
@@ -61,6 +63,7 @@ pub(crate) fn inquiry(
             &config.product_revision,
             data_in,
         );
+        data_in[start + 5] |= TPGS_IMPLICIT;
         return Ok(());
     }
     let page = PAGES.iter().find(|(known, _)| *known == code);
@@ -235,14 +238,13 @@ fn device_identification(unit: &LogicalUnit, port: &NexusPort, page: &mut Vec<u8
         &[0, 0, high, low],
         page,
     );
-    if let Some([high, low]) = target_port_group(port) {
-        push_designator(
-            TargetPort,
-            DesignatorType::TargetPortGroup,
-            &[0, 0, high, low],
-            page,
-        );
-    }
+    let [high, low] = TARGET_PORT_GROUP.to_be_bytes();
+    push_designator(
+        TargetPort,
+        DesignatorType::TargetPortGroup,
+        &[0, 0, high, low],
+        page,
+    );
     let name = name_string(&port.target_port_name);
     push_designator(TargetPort, DesignatorType::ScsiNameString, &name, page);
     if let Some((device, _)) = port.target_port_name.split_once(",t,") {
@@ -253,12 +255,6 @@ fn device_identification(unit: &LogicalUnit, port: &NexusPort, page: &mut Vec<u8
             page,
         );
     }
-}
-
-/// The portal group tag at the end of the target port name is the target port group.
-fn target_port_group(port: &NexusPort) -> Option<[u8; 2]> {
-    let (_, tag) = port.target_port_name.rsplit_once(",t,0x")?;
-    u16::from_str_radix(tag, 16).ok().map(u16::to_be_bytes)
 }
 
 impl LogicalUnit {

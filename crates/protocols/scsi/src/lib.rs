@@ -32,6 +32,7 @@ pub mod sense;
 pub mod status;
 mod step;
 mod supported_commands;
+mod target_port_groups;
 pub mod unit;
 pub mod unit_attention;
 mod unit_config;

@@ -11,7 +11,9 @@ use crate::sense::{AdditionalSense, Sense, SenseFormat, SenseKey};
 use crate::step::{Buffers, Siblings};
 use crate::unit::LogicalUnit;
 use crate::unit_attention::UnitAttention;
-use crate::{capacity, extended_copy, inquiry, mode, reservation, supported_commands};
+use crate::{
+    capacity, extended_copy, inquiry, mode, reservation, supported_commands, target_port_groups,
+};
 
 /// A command of this kind, waiting for its only step.
 #[derive(Debug)]
@@ -92,6 +94,9 @@ impl Parameter {
             }
             CommandKind::ReadDefectData12 => {
                 data_in.extend([0, defect_list_header(cdb.byte(1)), 0, 0, 0, 0, 0, 0]);
+            }
+            CommandKind::ReportTargetPortGroups => {
+                target_port_groups::report(cdb, unit, nexus.port(), data_in)?;
             }
             CommandKind::ReportSupportedOperationCodes => {
                 supported_commands::operation_codes(cdb, unit.config(), data_in)?;

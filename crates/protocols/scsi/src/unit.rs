@@ -17,6 +17,7 @@
 //! | resize | kept | kept | kept | 2A/09 for all |
 //! | process restarts | gone | kept if APTPL | defaults | 29/00 with each session |
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -54,14 +55,15 @@ pub struct LogicalUnit {
     shared: Mutex<Shared>,
 }
 
-/// Target ports a unit remembers; more are not told apart by ALL_TG_PT.
-const MAX_TARGET_PORTS: usize = 64;
+/// Target ports of a unit that commands know: those that ALL_TG_PT stands for, and REPORT TARGET PORT GROUPS lists.
+pub(crate) const MAX_TARGET_PORTS: usize = 64;
 
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Nexuses of the sessions that exist.
     pub(crate) nexuses: Vec<Arc<Nexus>>,
+    /// As they were configured last.
     target_ports: Vec<u16>,
     /// Results of EXTENDED COPY that RECEIVE COPY RESULTS may still ask for.
     pub(crate) copies: CopyResults,
@@ -134,7 +136,6 @@ impl LogicalUnit {
         if let Some(replaced) = replaced {
             self.detach_locked(&mut shared, &replaced);
         }
-        shared.add_target_port(nexus.port().relative_target_port);
         shared.nexuses.push(Arc::clone(&nexus));
         self.reservations.join(Arc::<Nexus>::clone(&nexus));
         nexus
@@ -157,18 +158,27 @@ impl LogicalUnit {
         self.lock().nexuses.clone()
     }
 
-    /// Relative identifiers of the target ports through which this unit can be reached, for
-    /// registrations on all of them (ALL_TG_PT) and on ports named by an initiator. Ports of
-    /// sessions are added by themselves.
+    /// Relative identifiers of the target ports through which this unit can be reached, for registrations on all of them
+    /// (ALL_TG_PT) and on ports named by an initiator, and for REPORT TARGET PORT GROUPS. They replace those before. Ports
+    /// of sessions belong to them by themselves.
     pub fn set_target_ports(&self, ports: &[u16]) {
-        let mut shared = self.lock();
-        for port in ports {
-            shared.add_target_port(*port);
-        }
+        self.lock().target_ports = ports.to_vec();
     }
 
-    pub(crate) fn target_ports(&self) -> Vec<u16> {
-        self.lock().target_ports.clone()
+    /// Relative identifiers of the target ports through which this unit can be reached, ascending: `own`, and at most
+    /// [`MAX_TARGET_PORTS`] in all.
+    pub(crate) fn target_ports(&self, own: u16) -> Vec<u16> {
+        let shared = self.lock();
+        let nexuses = shared.nexuses.iter();
+        let connected = nexuses.map(|nexus| nexus.port().relative_target_port);
+        let mut ports = BTreeSet::from([own]);
+        for port in shared.target_ports.iter().copied().chain(connected) {
+            if ports.len() == MAX_TARGET_PORTS {
+                break;
+            }
+            ports.insert(port);
+        }
+        ports.into_iter().collect()
     }
 
     /// Carries out a reset, after the driver aborted the tasks it has to abort.
@@ -305,15 +315,5 @@ impl LogicalUnit {
         // A panic elsewhere must not take the volume down with it; every change under the lock is
         // made by assigning finished values.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shared {
-    fn add_target_port(&mut self, relative_identifier: u16) {
-        if self.target_ports.len() < MAX_TARGET_PORTS
-            && !self.target_ports.contains(&relative_identifier)
-        {
-            self.target_ports.push(relative_identifier);
-        }
     }
 }

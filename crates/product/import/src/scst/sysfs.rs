@@ -46,7 +46,7 @@ pub(super) fn read(
                 statement.each(&mut |at| draft.ledger.refused(at, "only iSCSI is served"));
             }
             "DEVICE_GROUP" => {
-                let why = "groups of devices in different ALUA states";
+                let why = "target port groups (ALUA) of some devices: here all ports are one, always active/optimized";
                 statement.each(&mut |at| draft.ledger.refused(at, why));
             }
             "setup_id"

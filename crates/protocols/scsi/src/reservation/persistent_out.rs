@@ -103,7 +103,8 @@ impl PersistentReserveOut {
             return Err(Sense::parameter_list_length_error().into());
         }
         let request = decode(self.action, self.scope_and_type, data_out)?;
-        let target_ports = self.unit.target_ports();
+        let own_port = self.nexus.port().relative_target_port;
+        let target_ports = self.unit.target_ports(own_port);
         let locked = self.unit.reservations().lock_for_change()?;
         let situation = self.situation(&locked, &target_ports);
         let change = decide(&situation, self.nexus.identity(), &request)?;

@@ -24,7 +24,7 @@ fn standard_inquiry_data_is_spc_4_and_names_us() {
     let mut device = Device::new(1000);
     let data = device.run(&[0x12, 0, 0, 0x02, 0x00, 0]).good().data_in;
     assert_eq!(data.len(), 96);
-    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x08, 0x10, 0x02]);
+    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x18, 0x10, 0x02]);
     assert_eq!(&data[8..36], b"LONGSHORVIRTUAL-DISK    0.1 ");
     assert_eq!(
         data[58..66],
@@ -272,6 +272,11 @@ fn lun_without_unit_answers_what_discovery_needs() {
     let mut device = Device::new(1000);
     let inquiry = device.without_unit(&[0x12, 0, 0, 0, 36, 0]).good().data_in;
     assert_eq!((inquiry.len(), inquiry[0]), (36, 0x7f));
+    assert_eq!(
+        inquiry[5] & 0x30,
+        0,
+        "there is no port group without a unit"
+    );
     device
         .without_unit(&[0x12, 1, 0x83, 0, 36, 0])
         .illegal(Code::INVALID_FIELD_IN_CDB);

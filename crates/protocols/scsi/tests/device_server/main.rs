@@ -9,3 +9,4 @@ mod model;
 mod random;
 mod sanitize;
 mod supported_commands;
+mod target_port_groups;

@@ -409,11 +409,14 @@ fn address(volume: &Arc<dyn Volume>) -> *const () {
 impl Exports {
     /// Tells every unit through which target ports it can be reached.
     fn announce_target_ports(&self) {
+        let mut ports = vec![Vec::new(); self.units.len()];
         for target in self.targets.iter() {
-            let ports: Vec<u16> = target.ports.iter().map(|(_, number)| *number).collect();
             for place in target.units() {
-                self.unit(place).logical_unit.set_target_ports(&ports);
+                ports[place].extend(target.ports.iter().map(|(_, number)| *number));
             }
+        }
+        for (unit, ports) in self.units.iter().zip(ports) {
+            unit.logical_unit.set_target_ports(&ports);
         }
     }
 }

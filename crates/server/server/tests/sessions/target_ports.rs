@@ -60,6 +60,17 @@ fn identifier(host: &mut Initiator) -> u16 {
     panic!("no relative target port in {page:?}");
 }
 
+/// The ports of the one target port group that REPORT TARGET PORT GROUPS has.
+fn reported(host: &mut Initiator) -> Vec<u16> {
+    let cdb = [0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    let data = host.command(0, &cdb, Data::In(256)).unwrap().data;
+    assert_eq!(data[8..12], [0, 1, 0, 1], "active/optimized, group 1");
+    let ports = data[16..].chunks_exact(4);
+    ports
+        .map(|port| u16::from_be_bytes([port[2], port[3]]))
+        .collect()
+}
+
 fn reserve_out(host: &mut Initiator, action: u8, kind: u8, keys: (u64, u64), flags: u8) {
     let mut list = [0; 24];
     list[..8].copy_from_slice(&keys.0.to_be_bytes());
@@ -96,6 +107,22 @@ fn a_port_and_its_reservation_stay_when_targets_and_portal_groups_are_added_befo
     others.sort_unstable();
     others.dedup();
     assert_eq!(others.len(), 4, "each port has its own: {others:?}");
+}
+
+#[test]
+fn every_port_through_which_a_unit_is_reached_is_in_its_target_port_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let scene = Scene::new(on_a_disk(directory.path(), &[3, 7], &[EARLIER, TARGET]));
+    let mut all = Vec::new();
+    let mut seen = Vec::new();
+    for (portal, name) in [(0, EARLIER), (1, EARLIER), (0, TARGET), (1, TARGET)] {
+        let mut host = host(&scene, portal, 1, name);
+        all.push(identifier(&mut host));
+        seen.push(reported(&mut host));
+    }
+    all.sort_unstable();
+    assert_eq!(all.len(), 4);
+    assert_eq!(seen, vec![all; 4]);
 }
 
 #[test]
