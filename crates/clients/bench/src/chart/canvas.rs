@@ -69,7 +69,7 @@ impl Canvas<'_, '_> {
         (value * self.scale).round().max(1.0) as u32
     }
 
-    /// A filled rectangle.
+    /// A rectangle that is filled; nothing where it is smaller than a pixel.
     pub fn rectangle(
         &self,
         at: (f64, f64),

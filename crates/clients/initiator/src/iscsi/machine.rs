@@ -300,7 +300,7 @@ impl Machine {
                 status: Status::TASK_SET_FULL.0,
                 sense: None,
             })),
-            Err(_) => Some(Err(Failure::Closed)),
+            Err(NotSent::Closed | _) => Some(Err(Failure::Closed)),
         }
     }
 
@@ -501,7 +501,7 @@ impl queue::Machine for Machine {
                 .submit(&command, data, transmit)
                 .map_err(|refused| match refused {
                     NotSent::Busy => Refusal::Busy,
-                    _ => Refusal::Failed(Failure::Closed),
+                    NotSent::Closed | _ => Refusal::Failed(Failure::Closed),
                 })?;
         self.slots[usize::from(id.0)] = Slot {
             purpose,

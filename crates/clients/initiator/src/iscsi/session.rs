@@ -470,7 +470,7 @@ impl Session {
         let end = match (&self.ended, refused) {
             (Some(end), _) => end.clone(),
             (None, NotSent::Busy) => End::TimedOut(Duration::ZERO),
-            (None, _) => End::Closed(CloseReason::Logout),
+            (None, NotSent::Closed | _) => End::Closed(CloseReason::Logout),
         };
         self.explain(end, step)
     }

@@ -169,7 +169,7 @@ impl Link {
             .submit(command, WriteData::Bytes(data), &mut self.transmit)
             .map_err(|refused| match refused {
                 NotSent::Busy => LinkError::Busy,
-                _ => LinkError::Closed,
+                NotSent::Closed | _ => LinkError::Closed,
             })?;
         self.last.0 += 1;
         self.pending[usize::from(slot.0)] = Pending {

@@ -506,7 +506,7 @@ const fn flag(is_set: bool, flag: u32) -> u32 {
 const fn not_sent(refused: NotSent) -> Refusal {
     match refused {
         NotSent::Busy => Refusal::Busy,
-        _ => Refusal::Failed(Failure::Closed),
+        NotSent::Closed | _ => Refusal::Failed(Failure::Closed),
     }
 }
 
