@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_scst::change::Change;
 use longshore_scst::node::{Directory, Node};
-use longshore_scst::state::{Connection, Device, Session, State};
+use longshore_scst::state::{Connection, Device, Session, State, Tuned};
 use longshore_scst::write::write;
 
 const TARGET: &str = "iqn.2026-11.com.example:a";
@@ -51,6 +51,7 @@ struct World {
     devices: BTreeMap<String, Keys>,
     targets: BTreeMap<String, Keys>,
     settings: BTreeMap<&'static str, u64>,
+    tuned: BTreeMap<Tuned, String>,
 }
 
 impl World {
@@ -81,6 +82,7 @@ impl World {
             vec![session],
         );
         state.settings.clone_from(&self.settings);
+        state.tuned.clone_from(&self.tuned);
         state
     }
 
@@ -105,6 +107,10 @@ impl World {
                 }
             }
             Change::Setting { name, value } => drop(self.settings.insert(name, value)),
+            Change::Tune { what, value } => match value {
+                Some(value) => drop(self.tuned.insert(what, value)),
+                None => drop(self.tuned.remove(&what)),
+            },
             Change::Nothing | Change::Refresh(_) | Change::CloseSession(_) => {}
         }
     }

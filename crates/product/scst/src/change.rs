@@ -2,6 +2,8 @@
 
 use longshore_api::object::{Keys, ObjectId};
 
+use crate::state::Tuned;
+
 /// What a write asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -24,6 +26,12 @@ pub enum Change {
     Setting {
         name: &'static str,
         value: u64,
+    },
+    /// An attribute of a target or a group gets this value, which has no effect beyond what is shown. `None`: that of the
+    /// beginning.
+    Tune {
+        what: Tuned,
+        value: Option<String>,
     },
     CloseSession(String),
     /// The size of a volume is read again.

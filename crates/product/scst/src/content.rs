@@ -539,6 +539,9 @@ impl File {
                 attribute.map(|it| it.text()).unwrap_or_default()
             }
             Self::Target(target, name) => {
+                if let Some(value) = target::tuned(state, target, None, name) {
+                    return format!("{value}\n[key]\n");
+                }
                 let target = state.targets.get(&**target);
                 let attribute = target.and_then(|it| target::attribute(state, it, name));
                 attribute.map(|it| it.text()).unwrap_or_default()
@@ -547,9 +550,11 @@ impl File {
                 Some(lun) if lun.read_only => "1\n[key]\n".to_owned(),
                 _ => fixed("0"),
             },
-            Self::Group(_, _, "cpu_mask") => fixed(&state.cpu_mask),
-            Self::Group(_, _, name) => {
-                fixed(setting(&target::GROUP_FIXED, name).map_or("", |row| row.1))
+            Self::Group(target, group, name) => {
+                match target::tuned(state, target, Some(group), name) {
+                    Some(value) => format!("{value}\n[key]\n"),
+                    None => fixed(target::of_group(state, name)),
+                }
             }
             Self::Initiator(_, _, name) => fixed(name),
             Self::Session(target, name, attribute) => {

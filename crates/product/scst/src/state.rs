@@ -116,8 +116,18 @@ pub struct State {
     pub nop_timeout: Duration,
     /// Settings of SCST as a whole that were written.
     pub settings: BTreeMap<&'static str, u64>,
+    /// Attributes without effect that were written.
+    pub tuned: BTreeMap<Tuned, String>,
     /// How to look at a path. `None`: what is below `/dev` is a device.
     pub look_at: Option<fn(&str) -> Option<PathKind>>,
+}
+
+/// An attribute of a target, or of one of its groups, that has no effect here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tuned {
+    pub target: String,
+    pub group: Option<String>,
+    pub attribute: &'static str,
 }
 
 /// What is at a path.
@@ -208,6 +218,13 @@ impl State {
             }
         }
         name.into()
+    }
+
+    /// Whether there is this target, and this group of it.
+    #[must_use]
+    pub fn has(&self, target: &str, group: Option<&str>) -> bool {
+        let found = self.targets.get(target);
+        found.is_some_and(|it| group.is_none_or(|name| it.group(name).is_some()))
     }
 
     /// Whether a path is that of a block device. Where nothing can be seen, its folder decides.

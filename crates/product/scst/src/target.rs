@@ -3,11 +3,11 @@
 use longshore_api::object::Keys;
 use serde_json::{Value, json};
 
-use crate::change::Change;
+use crate::change::{Change, Wanted};
 use crate::command::{self, parameters, switch, word};
 use crate::device::Attribute;
 use crate::errno::{EBADSLT, EEXIST, EROFS, Refusal};
-use crate::state::{DEFAULT_GROUP, Edited, Lun, State, Target, target};
+use crate::state::{DEFAULT_GROUP, Edited, Lun, State, Target, Tuned, target};
 
 /// Negotiated values: attribute, key of `[target.iscsi]`, default, kind.
 const NEGOTIATED: [(&str, &str, &str, Kind); 8] = [
@@ -62,6 +62,35 @@ pub(crate) const GROUP_FIXED: [(&str, &str); 4] = [
     ("black_hole", "0"),
     ("io_grouping_type", "auto"),
 ];
+
+/// Whether a text is a value of an attribute.
+type IsValue = fn(&str) -> bool;
+
+/// Attributes of targets and groups that tune SCST, each with a test of its values. Configurations carry them, and nothing
+/// here depends on them: a value is kept while the server runs, and shown.
+const TUNED: [(&str, IsValue); 10] = [
+    ("QueuedCommands", is_number),
+    ("NopInInterval", is_number),
+    ("NopInTimeout", is_number),
+    ("RspTimeout", is_number),
+    ("MaxXmitDataSegmentLength", is_number),
+    ("aen_disabled", |value| matches!(value, "0" | "1")),
+    ("addr_method", |value| {
+        matches!(value, "PERIPHERAL" | "FLAT" | "LUN")
+    }),
+    ("io_grouping_type", |value| {
+        matches!(value, "auto" | "this_group_only" | "never") || is_number(value)
+    }),
+    ("cpu_mask", |value| {
+        let digits = value.bytes().all(|it| it.is_ascii_hexdigit() || it == b',');
+        digits && value.bytes().any(|it| it.is_ascii_hexdigit())
+    }),
+    ("comment", |value| !value.contains(char::is_control)),
+];
+
+fn is_number(value: &str) -> bool {
+    command::number(value).is_some_and(|it| it <= u32::MAX.into())
+}
 
 /// Attributes that are added and removed.
 pub(crate) const DYNAMIC: [&str; 3] = ["IncomingUser", "OutgoingUser", "allowed_portal"];
@@ -431,6 +460,73 @@ pub(crate) fn remove_target_attribute(
     Ok(put(name, edited))
 }
 
+/// The value of an attribute without effect, where one was written.
+pub(crate) fn tuned<'a>(
+    state: &'a State,
+    target: &str,
+    group: Option<&str>,
+    name: &str,
+) -> Option<&'a String> {
+    let what = what(target, group, name)?;
+    state.tuned.get(&what)
+}
+
+fn what(target: &str, group: Option<&str>, name: &str) -> Option<Tuned> {
+    let (attribute, _) = TUNED.iter().find(|row| row.0 == name)?;
+    Some(Tuned {
+        target: target.to_owned(),
+        group: group.map(str::to_owned),
+        attribute,
+    })
+}
+
+/// The value of an attribute of a group that has one value here.
+pub(crate) fn of_group<'a>(state: &'a State, name: &str) -> &'a str {
+    let row = GROUP_FIXED.iter().find(|row| row.0 == name);
+    match name {
+        "cpu_mask" => &state.cpu_mask,
+        _ => row.map_or("", |row| row.1),
+    }
+}
+
+/// A write to an attribute without effect. None: the attribute has one.
+pub(crate) fn tune(
+    state: &State,
+    target: &str,
+    group: Option<&str>,
+    name: &str,
+    value: &str,
+) -> Option<Result<Wanted, Refusal>> {
+    let what = what(target, group, name)?;
+    let Some(found) = state.targets.get(target) else {
+        return Some(Err(missing(target)));
+    };
+    let default = match group {
+        Some(_) => of_group(state, name).to_owned(),
+        None => attribute(state, found, name)?.value,
+    };
+    let (_, is_value) = TUNED.iter().find(|row| row.0 == name)?;
+    let now = state.tuned.get(&what).unwrap_or(&default);
+    if now == value {
+        return Some(Ok(Change::Nothing.into()));
+    }
+    if value == default {
+        return Some(Ok(Change::Tune { what, value: None }.into()));
+    }
+    if !is_value(value) {
+        let text = format!("{name}: `{value}` is no value of it");
+        return Some(Err(Refusal::invalid(text)));
+    }
+    let ignored = vec![format!(
+        "target {target}: {name} {value} has no effect here"
+    )];
+    let value = Some(value.to_owned());
+    Some(Ok(Wanted {
+        change: Change::Tune { what, value },
+        ignored,
+    }))
+}
+
 /// A write to an attribute.
 pub(crate) fn write(state: &State, name: &str, key: &str, value: &str) -> Result<Change, Refusal> {
     let (found, mut edited) = edited(state, name)?;
@@ -482,13 +578,7 @@ pub(crate) fn write(state: &State, name: &str, key: &str, value: &str) -> Result
 /// What has one value here was to get another.
 pub(crate) fn fixed(key: &str, value: &str) -> Refusal {
     let why = match key {
-        "QueuedCommands" => "`limits.queue-depth` holds for all sessions",
-        "NopInInterval" | "NopInTimeout" => {
-            "`limits.nop-interval` and `nop-timeout` hold for all sessions"
-        }
         "tid" => return Refusal::new(EROFS, "tid cannot be set"),
-        "cpu_mask" => "the server places connections on the cores of `engine.cores`",
-        "comment" => "there is no key for it; comments stand in the configuration file",
         _ => "the server has one value of it",
     };
     Refusal::unsupported(format!("{key} {value}: {why}"))

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::change::{Change, Wanted};
 use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
-use crate::state::{Connection, Device, PathKind, Served, Session, State, cpu_mask};
+use crate::state::{Connection, Device, PathKind, Served, Session, State, Tuned, cpu_mask};
 use crate::write::{COMMAND_MAX, write};
 
 /// Objects that changes are carried out on, as the server would.
@@ -17,6 +17,7 @@ struct World {
     devices: BTreeMap<String, Keys>,
     targets: BTreeMap<String, Keys>,
     settings: BTreeMap<&'static str, u64>,
+    tuned: BTreeMap<Tuned, String>,
 }
 
 impl World {
@@ -47,6 +48,7 @@ impl World {
         };
         let mut state = State::new(devices.collect(), targets, vec![session]);
         state.settings.clone_from(&self.settings);
+        state.tuned.clone_from(&self.tuned);
         state
     }
 
@@ -80,6 +82,11 @@ impl World {
         let wanted = self.wanted(path, text).map_err(|refusal| refusal.errno)?;
         if let Change::Setting { name, value } = wanted.change {
             self.settings.insert(name, value);
+        } else if let Change::Tune { what, value } = wanted.change {
+            match value {
+                Some(value) => drop(self.tuned.insert(what, value)),
+                None => drop(self.tuned.remove(&what)),
+            }
         } else if let Change::Reopen { id, keys } = wanted.change {
             self.devices.insert(id.name, keys);
         } else if let Change::Objects { objects, .. } = wanted.change {
@@ -469,18 +476,54 @@ fn attributes_carry_a_key_where_they_differ_from_the_default() {
     assert_eq!(world.read(&enabled), "0\n");
     world.write(&enabled, "1").unwrap();
     assert_eq!(world.read(&enabled), "1\n");
-    assert_eq!(
-        world.write(&format!("sys/targets/iscsi/{TARGET}/NopInInterval"), "7"),
-        Err(EOPNOTSUPP)
-    );
-    assert_eq!(
-        world.write(&format!("sys/targets/iscsi/{TARGET}/NopInInterval"), "30"),
-        Ok(())
-    );
 }
 
 #[test]
-fn attributes_of_scst_without_a_key_here_have_one_value() {
+fn attributes_without_effect_are_kept_and_shown() {
+    let mut world = small_world();
+    let target = format!("sys/targets/iscsi/{TARGET}");
+    for (name, written) in [
+        ("QueuedCommands", "64"),
+        ("NopInInterval", "7"),
+        ("NopInTimeout", "9"),
+        ("RspTimeout", "30"),
+        ("MaxXmitDataSegmentLength", "65536"),
+        ("aen_disabled", "1"),
+        ("io_grouping_type", "never"),
+        ("addr_method", "FLAT"),
+        ("comment", "for the web"),
+    ] {
+        let path = format!("{target}/{name}");
+        let default = world.read(&path);
+        let wanted = world.wanted(&path, written).unwrap();
+        assert!(wanted.ignored[0].contains(name), "{wanted:?}");
+        world.write(&path, written).unwrap();
+        assert_eq!(world.read(&path), format!("{written}\n[key]\n"));
+        // The second `scstadmin -config` changes nothing.
+        let again = world.wanted(&path, written).unwrap();
+        assert_eq!(again, Change::Nothing.into());
+        world.write(&path, default.trim_end()).unwrap();
+        assert_eq!(world.read(&path), default);
+    }
+    let bad = [
+        ("QueuedCommands", "many"),
+        ("io_grouping_type", "some"),
+        ("addr_method", "ROUND"),
+        ("aen_disabled", "2"),
+        ("cpu_mask", "xyz"),
+    ];
+    for (name, value) in bad {
+        assert_eq!(world.write(&format!("{target}/{name}"), value), Err(EINVAL));
+    }
+    let [hides, unsafe_here] = [("black_hole", "1"), ("per_portal_acl", "1")];
+    for (name, value) in [hides, unsafe_here] {
+        let path = format!("{target}/{name}");
+        assert_eq!(world.write(&path, value), Err(EOPNOTSUPP), "{name}");
+    }
+}
+
+#[test]
+fn attributes_of_groups_without_effect_are_kept_and_shown() {
     let mut world = small_world();
     let target = format!("sys/targets/iscsi/{TARGET}");
     world
@@ -491,12 +534,17 @@ fn attributes_of_scst_without_a_key_here_have_one_value() {
         let path = format!("{holder}/cpu_mask");
         assert_eq!(world.read(&path), mask);
         assert_eq!(world.write(&path, &mask), Ok(()));
-        assert_eq!(world.write(&path, "8000"), Err(EOPNOTSUPP));
+        assert_eq!(world.write(&path, "8000"), Ok(()));
+        assert_eq!(world.read(&path), "8000\n[key]\n");
     }
-    let comment = format!("{target}/comment");
-    assert_eq!(world.read(&comment), "\n");
-    assert_eq!(world.write(&comment, ""), Ok(()));
-    assert_eq!(world.write(&comment, "for the web"), Err(EOPNOTSUPP));
+    // A group's value is its own.
+    world
+        .write(&format!("{target}/ini_groups/g/cpu_mask"), "4000")
+        .unwrap();
+    assert_eq!(world.read(&format!("{target}/cpu_mask")), "8000\n[key]\n");
+    let black_hole = format!("{target}/ini_groups/g/black_hole");
+    assert_eq!(world.write(&black_hole, "0"), Ok(()));
+    assert_eq!(world.write(&black_hole, "1"), Err(EOPNOTSUPP));
 }
 
 #[test]

@@ -27,9 +27,8 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
         File::HandlerManagement(handler) => of_handler(state, *handler, verb, rest),
         File::Device(name, attribute) => device::write(state, name, attribute, text),
         File::DriverManagement => of_driver(state, verb, rest).map(Wanted::from),
-        File::Target(name, attribute) => {
-            target::write(state, name, attribute, text).map(Wanted::from)
-        }
+        File::Target(name, attribute) => target::tune(state, name, None, attribute, text)
+            .unwrap_or_else(|| target::write(state, name, attribute, text).map(Wanted::from)),
         File::LunsManagement(map) => {
             target::luns(state, &map.target, map.group.as_deref(), verb, rest).map(Wanted::from)
         }
@@ -43,9 +42,8 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
             Ok(Change::Nothing.into())
         }
         File::Driver(name) => fixed(&DRIVER_SETTINGS, name, text),
-        File::Group(_, _, "cpu_mask") if text == state.cpu_mask => Ok(Change::Nothing.into()),
-        File::Group(_, _, "cpu_mask") => Err(target::fixed("cpu_mask", text)),
-        File::Group(_, _, name) => fixed(&target::GROUP_FIXED, name, text),
+        File::Group(target, group, name) => target::tune(state, target, Some(group), name, text)
+            .unwrap_or_else(|| fixed(&target::GROUP_FIXED, name, text)),
         File::Session(target, name, "force_close") => {
             let target = state.targets.get(&**target);
             let session = target.and_then(|target| target.sessions.get(&**name));

@@ -14,7 +14,9 @@ use longshore_scst::change::Change;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
-use longshore_scst::state::{Connection, Device, PathKind, Served, Session, State, cpu_mask};
+use longshore_scst::state::{
+    Connection, Device, PathKind, Served, Session, State, Tuned, cpu_mask,
+};
 use longshore_scst::write;
 use longshore_server::Control;
 use longshore_server::observe::ConnectionStatistics;
@@ -48,6 +50,8 @@ pub(super) struct Source {
     last_read: Mutex<HashMap<String, Counts>>,
     /// Settings of SCST as a whole that were written since the start.
     settings: Mutex<BTreeMap<&'static str, u64>>,
+    /// Attributes without effect that were written since then.
+    tuned: Mutex<BTreeMap<Tuned, String>>,
 }
 
 impl Source {
@@ -58,6 +62,7 @@ impl Source {
             seen: Mutex::default(),
             last_read: Mutex::default(),
             settings: Mutex::default(),
+            tuned: Mutex::default(),
         })
     }
 
@@ -111,6 +116,11 @@ impl Source {
         state.nop_interval = whole.nop_interval;
         state.nop_timeout = whole.nop_timeout;
         state.settings = locked(&self.settings).clone();
+        // A target of the same name that comes later begins anew.
+        let mut tuned = locked(&self.tuned);
+        tuned.retain(|what, _| state.has(&what.target, what.group.as_deref()));
+        state.tuned.clone_from(&tuned);
+        drop(tuned);
         state.look_at = Some(look_at);
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;
@@ -182,6 +192,14 @@ impl Source {
                 Change::Nothing => Ok(()),
                 Change::Setting { name, value } => {
                     locked(&self.settings).insert(name, value);
+                    Ok(())
+                }
+                Change::Tune { what, value } => {
+                    let mut tuned = locked(&self.tuned);
+                    match value {
+                        Some(value) => drop(tuned.insert(what, value)),
+                        None => drop(tuned.remove(&what)),
+                    }
                     Ok(())
                 }
                 Change::Refresh(_) => {
