@@ -6,6 +6,16 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Keys whose values are paths, or lists of them.
+pub const PATHS: [&str; 6] = [
+    "path",
+    "secret-file",
+    "dhchap-secret-file",
+    "dhchap-ctrl-secret-file",
+    "tls-key-file",
+    "tls-key-files",
+];
+
 /// The kinds of objects.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

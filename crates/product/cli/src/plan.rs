@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use longshore_api::envelope::Versioned;
-use longshore_api::object::{Document, Keys};
+use longshore_api::object::{Document, Keys, PATHS};
 use longshore_api::state::Status;
 use serde_json::Value;
 
@@ -62,10 +62,9 @@ enum FileError {
         message: String,
     },
     #[error(
-        "{}: `{key}` is a setting of the server and belongs in its own file; name that file, or keep only \
-         [[volume]], [[target]] and [[subsystem]] tables in this one", path.display()
+        "{}: there is no table `{key}`; objects are [[volume]], [[target]] and [[subsystem]]", path.display()
     )]
-    Setting { path: PathBuf, key: String },
+    Unknown { path: PathBuf, key: String },
     #[error("{}: a [[{table}]] has no `{key}`; add it", path.display())]
     Nameless {
         path: PathBuf,
@@ -110,11 +109,20 @@ fn run(server: &ServerArguments, source: &Source, options: &ChangeArguments) -> 
         let request = ("POST", "/api/v1/config:reload");
         return ended(change(server, &client, options, request, None));
     };
-    let document = match read(file) {
-        Ok(document) => document,
+    let mut objects = match read(file) {
+        Ok(objects) => objects,
         Err(error) => return crate::exit::fail(&error),
     };
-    let body = serde_json::to_value(document).ok();
+    if let Some(warning) = objects.warning(file) {
+        eprintln!("warning: {warning}");
+    }
+    // A server on another machine has other files at these paths, and says so.
+    if client.is_local() {
+        let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let folder = whole.parent().unwrap_or(Path::new("/"));
+        objects.start_paths_at(folder);
+    }
+    let body = serde_json::to_value(objects.document).ok();
     let request = ("PUT", "/api/v1/config");
     ended(change(server, &client, options, request, body))
 }
@@ -130,8 +138,75 @@ fn is_own(client: &Client, file: &Path) -> Result<bool, ClientError> {
 /// The tables of objects.
 const TABLES: [(&str, &str); 3] = [("volume", "name"), ("target", "name"), ("subsystem", "nqn")];
 
+/// Settings of the server, which a file that was imported has beside its objects.
+const SETTINGS: [&str; 12] = [
+    "api",
+    "discovery",
+    "engine",
+    "iscsi",
+    "limits",
+    "listen",
+    "log",
+    "pool",
+    "sandbox",
+    "sandbox-paths",
+    "sandbox-ports",
+    "state-dir",
+];
+
+/// What a file has to say.
+#[derive(Debug, Default)]
+struct Objects {
+    document: Document,
+    /// Settings of the server, which are not sent.
+    settings: Vec<String>,
+}
+
+impl Objects {
+    fn warning(&self, path: &Path) -> Option<String> {
+        if self.settings.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{}: {} left out: a server has its settings from its own file alone; put them there and name that file",
+            path.display(),
+            self.settings.join(", ")
+        ))
+    }
+
+    /// Relative paths start at a folder, as those of a configuration file do.
+    fn start_paths_at(&mut self, folder: &Path) {
+        let document = &mut self.document;
+        let tables = [
+            &mut document.volumes,
+            &mut document.targets,
+            &mut document.subsystems,
+        ];
+        for keys in tables.into_iter().flat_map(|table| table.values_mut()) {
+            for (key, value) in keys {
+                start_at(folder, key, value);
+            }
+        }
+    }
+}
+
+fn start_at(folder: &Path, key: &str, value: &mut Value) {
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                start_at(folder, key, value);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|it| start_at(folder, key, it)),
+        Value::String(path) if PATHS.contains(&key) => {
+            *path = folder.join(&*path).to_string_lossy().into_owned();
+        }
+        _ => {}
+    }
+}
+
 /// The objects of a file.
-fn read(path: &Path) -> Result<Document, FileError> {
+fn read(path: &Path) -> Result<Objects, FileError> {
     let text = fs::read_to_string(path).map_err(|source| FileError::Unreadable {
         path: path.to_owned(),
         source,
@@ -139,7 +214,7 @@ fn read(path: &Path) -> Result<Document, FileError> {
     objects(path, &text)
 }
 
-fn objects(path: &Path, text: &str) -> Result<Document, FileError> {
+fn objects(path: &Path, text: &str) -> Result<Objects, FileError> {
     let tables: Keys = toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
         let before = &text[..start];
@@ -150,11 +225,20 @@ fn objects(path: &Path, text: &str) -> Result<Document, FileError> {
             message: error.message().to_owned(),
         }
     })?;
-    let mut document = Document::default();
+    let mut found = Objects::default();
+    let document = &mut found.document;
     for (key, value) in tables {
+        if SETTINGS.contains(&&*key) {
+            found.settings.push(match value {
+                Value::Object(_) => format!("[{key}]"),
+                Value::Array(_) if key == "pool" => format!("[[{key}]]"),
+                _ => format!("`{key}`"),
+            });
+            continue;
+        }
         let known = TABLES.iter().find(|(table, _)| *table == key);
         let (Some((table, name_key)), Value::Array(entries)) = (known, value) else {
-            return Err(FileError::Setting {
+            return Err(FileError::Unknown {
                 path: path.to_owned(),
                 key,
             });
@@ -184,7 +268,7 @@ fn objects(path: &Path, text: &str) -> Result<Document, FileError> {
             }
         }
     }
-    Ok(document)
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -192,7 +276,27 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Document, String> {
-        objects(Path::new("x.toml"), text).map_err(|error| error.to_string())
+        let found = objects(Path::new("x.toml"), text);
+        found
+            .map(|it| it.document)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_of_an_imported_file_are_left_out_and_its_paths_start_at_its_folder() {
+        let text = "[listen]\niscsi = [\"192.0.2.1\"]\n[limits]\nqueue-depth = 64\n\
+             [[volume]]\nname = \"a\"\npath = \"/srv/a\"\n\
+             [[target]]\nname = \"iqn.2026-11.x:y\"\n\
+             accounts = [{ user = \"u\", secret-file = \"x.secrets/u\" }]\n";
+        let path = Path::new("/etc/x.toml");
+        let mut found = objects(path, text).unwrap();
+        let warning = found.warning(path).unwrap();
+        assert!(warning.contains("[limits], [listen] left out"), "{warning}");
+        found.start_paths_at(Path::new("/etc"));
+        let document = found.document;
+        assert_eq!(document.volumes["a"]["path"], "/srv/a");
+        let target = &document.targets["iqn.2026-11.x:y"];
+        assert_eq!(target["accounts"][0]["secret-file"], "/etc/x.secrets/u");
     }
 
     #[test]
@@ -213,11 +317,8 @@ mod tests {
     fn what_is_wrong_is_told_with_its_place() {
         let message = read("[[volume]]\nname = \"a\"\nsize == 1\n").unwrap_err();
         assert!(message.starts_with("x.toml:3:"), "{message}");
-        let message = read("[engine]\ncores = \"0\"\n").unwrap_err();
-        assert!(
-            message.contains("`engine` is a setting of the server"),
-            "{message}"
-        );
+        let message = read("[[volumes]]\nname = \"a\"\n").unwrap_err();
+        assert!(message.contains("no table `volumes`"), "{message}");
         let message = read("[[volume]]\nbackend = \"mem\"\n").unwrap_err();
         assert!(message.contains("has no `name`"), "{message}");
         let twice = "[[volume]]\nname = \"a\"\n[[volume]]\nname = \"a\"\n";

@@ -101,6 +101,12 @@ impl Client {
         })
     }
 
+    /// Whether the server is on this machine, as far as its address tells.
+    pub fn is_local(&self) -> bool {
+        let mut addresses = self.addresses.iter();
+        addresses.all(|address| matches!(address, ServerAddress::Socket(_)))
+    }
+
     /// Address of the server, for messages.
     pub fn address(&self) -> String {
         list(&self.addresses)

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::builder;
+
 const TARGETS: &str = "\
 <target iqn.2026-11.com.example:t>
     backing-store DISK
@@ -127,4 +129,36 @@ fn a_dry_run_writes_nothing_and_mistakes_say_what_to_do() {
         assert_eq!(output.status.code(), Some(code), "{words}: {text}");
         assert!(text.contains(advice), "{words}: {text}");
     }
+}
+
+#[test]
+fn a_server_that_runs_takes_the_objects_of_an_imported_file() {
+    let folder = Folder::new(TARGETS);
+    let output = folder.run("import tgt targets.conf");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    fs::create_dir(folder.0.path().join("state")).unwrap();
+    let path = |name: &str| folder.0.path().join(name).display().to_string();
+    let server = builder()
+        .volume("c,backend=mem,size=1M")
+        .iscsi()
+        .argument("--socket")
+        .argument(&path("socket"))
+        .argument("--state-dir")
+        .argument(&path("state"))
+        .start()
+        .unwrap();
+    for (verb, status) in [("plan", 10), ("apply", 0), ("plan", 0)] {
+        // The folder of the file is where its secrets are, wherever the verb runs.
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        command.args([verb, &path("longshore.toml"), "--server", &path("socket")]);
+        let output = command.output().expect("the command");
+        assert_eq!(output.status.code(), Some(status), "{verb}: {output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains("[listen] left out"), "{told}");
+    }
+    let shown = folder.run("target show iqn.2026-11.com.example:t --server socket");
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("secret-file"), "{shown}");
+    drop(server);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use longshore_api::change::KeyChange;
-use longshore_api::object::{Keys, ObjectId, ObjectKind};
+use longshore_api::object::{Keys, ObjectId, ObjectKind, PATHS};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_volume::Naa;
 use serde_json::Value;
@@ -14,15 +14,6 @@ use crate::config::size::{Size, Span};
 
 /// What stands for a secret that is there.
 const SET: &str = "set";
-
-const PATHS: [&str; 6] = [
-    "path",
-    "secret-file",
-    "dhchap-secret-file",
-    "dhchap-ctrl-secret-file",
-    "tls-key-file",
-    "tls-key-files",
-];
 
 /// Keys with the value that they have when they are not given.
 const DEFAULTS: [(&str, Value); 9] = [

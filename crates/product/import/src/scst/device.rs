@@ -22,6 +22,7 @@ pub(super) struct Device {
     dummy: bool,
     refused: bool,
     named: bool,
+    has_t10_id: bool,
 }
 
 impl Device {
@@ -41,6 +42,7 @@ impl Device {
             dummy: false,
             refused: false,
             named: false,
+            has_t10_id: false,
         }
     }
 
@@ -99,7 +101,10 @@ impl Device {
             }
             "size" | "size_mb" => {
                 let shift = if key == "size" { 0 } else { 20 };
-                let bytes = value.parse::<u64>().ok().and_then(|it| it.checked_mul(1 << shift));
+                let bytes = value
+                    .parse::<u64>()
+                    .ok()
+                    .and_then(|it| it.checked_mul(1 << shift));
                 match (bytes, volume.backend) {
                     (Some(bytes), Backend::Null) => {
                         volume.size_bytes = Some(bytes);
@@ -134,10 +139,13 @@ impl Device {
                 }
                 None => ledger.refused(at, "worldwide names have type 3, 5 or 6"),
             },
-            "t10_dev_id" => ledger.ignored(
-                at,
-                "the T10 designator follows from vendor, product and serial; hosts use the NAA name first",
-            ),
+            "t10_dev_id" => {
+                self.has_t10_id = true;
+                ledger.ignored(
+                    at,
+                    "the T10 designator follows from vendor, product and serial; hosts use the NAA name first",
+                );
+            }
             "cluster_mode" | "removable" | "dif_mode" | "dif_type" | "dif_filename"
             | "dif_static_app_tag" | "tst"
                 if on =>
@@ -145,11 +153,28 @@ impl Device {
                 self.refused = true;
                 ledger.refused(at, "this is not supported");
             }
-            "zero_copy" | "async" | "rotational" | "thin_provisioned" | "tst" | "removable"
-            | "cluster_mode" | "dif_mode" | "dif_type" | "expl_alua" | "threads_num"
-            | "threads_pool_type" | "numa_node_id" | "opt_trans_len" | "prod_rev_lvl"
-            | "scsi_device_name" | "pr_file_name" | "max_tgt_dev_commands" | "inq_vend_specific"
-            | "lb_per_pb_exp" | "bind_alua_state" | "gen_tp_soft_threshold_reached_UA" => {
+            "zero_copy"
+            | "async"
+            | "rotational"
+            | "thin_provisioned"
+            | "tst"
+            | "removable"
+            | "cluster_mode"
+            | "dif_mode"
+            | "dif_type"
+            | "expl_alua"
+            | "threads_num"
+            | "threads_pool_type"
+            | "numa_node_id"
+            | "opt_trans_len"
+            | "prod_rev_lvl"
+            | "scsi_device_name"
+            | "pr_file_name"
+            | "max_tgt_dev_commands"
+            | "inq_vend_specific"
+            | "lb_per_pb_exp"
+            | "bind_alua_state"
+            | "gen_tp_soft_threshold_reached_UA" => {
                 ledger.ignored(at, "the server finds its own value");
             }
             _ => {
@@ -199,6 +224,13 @@ impl Device {
             draft.ledger.note(format!(
                 "device `{label}`: its serial number (`usn`) is not in the file; take it from a host (`sg_inq`), \
                  and set `serial`, so that hosts know the disk again"
+            ));
+        }
+        if self.has_t10_id && self.volume.naa.is_none() {
+            draft.ledger.note(format!(
+                "device `{label}`: without `naa_id`, SCST names it by `t10_dev_id`, which cannot be kept: hosts see another \
+                 name of the disk (`/dev/disk/by-id`, `wwid` of multipath); name it by file system or by LVM in their \
+                 settings before the move, or set `naa_id` in SCST first"
             ));
         }
         self.volume.name = draft.free_volume_name(label);
