@@ -2,8 +2,8 @@
 //!
 //! A change is a row of a table: other values of some parts, and how to make it in the terms of each server and
 //! initiator. Its gain is the difference of two predictions with the same draws of uncertain parts. A change is advised
-//! where nine tenths of these draws gain more than the *threshold*: the spread of the measurements, and the error of the
-//! model at points that it was not fitted to. Where none does, there is a *ceiling* to name instead.
+//! where it gains at least the *threshold*: the spread of the measurements, and the error of the model at points that it
+//! was not fitted to; and where nineteen of twenty draws gain at all. Where none does, there is a *ceiling* to name instead.
 
 mod change;
 mod host;

@@ -164,7 +164,7 @@ pub struct ArrivalFacts {
     pub bytes: u64,
     /// From the request to the first of them.
     pub first_us: Spread,
-    /// Pace of the second half, if it came in pieces.
+    /// Pace of the second half, or of the whole read where that is slower; none if it came at once.
     pub bytes_per_second: Option<Spread>,
     /// The longest time without an arrival, as a part of the time of the second half.
     pub pause: f64,

@@ -1,6 +1,7 @@
 //! A probe as people read it.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use longshore_bench::units::show_size;
 use longshore_model::parameter::Name;
@@ -34,7 +35,7 @@ pub fn text(probe: &Probe) -> String {
         format!(
             "{} UTC, for {:.0} s",
             time(probe.made_ms),
-            std::time::Duration::from_millis(probe.took_ms).as_secs_f64()
+            Duration::from_millis(probe.took_ms).as_secs_f64()
         ),
     );
     if let Some(network) = &probe.network {
@@ -75,12 +76,42 @@ fn add_network(table: &mut Table, network: &NetworkFacts) {
         "without storage",
         echo.map(|rate| format!("{:.1} MB/s each way", rate.value / 1e6)),
     );
-    let segment = network.tcp.snd_mss.zip(network.mtu);
+    let tcp = &network.tcp;
+    table.optional(
+        "round trip of TCP",
+        tcp.rtt_us.map(|smooth| {
+            let least = tcp.min_rtt_us.map(|us| format!(" (least {us})"));
+            format!("{smooth} µs{}", least.unwrap_or_default())
+        }),
+    );
+    let delivered = tcp.delivery_rate.filter(|rate| *rate > 0);
+    table.optional(
+        "sent, as TCP saw it",
+        delivered.map(|rate| {
+            let limited = match tcp.app_limited {
+                Some(true) => "; the initiator had no more to send",
+                _ => "",
+            };
+            let rate = Duration::from_micros(rate).as_secs_f64();
+            format!("{rate:.1} MB/s{limited}")
+        }),
+    );
+    let held = [
+        (tcp.rwnd_limited_us, "the server's window"),
+        (tcp.sndbuf_limited_us, "the send buffer"),
+    ];
+    let held = held.into_iter().filter_map(|(us, by)| {
+        let ms = us? / 1000;
+        (ms > 0).then(|| format!("{ms} ms by {by}"))
+    });
+    let held = held.collect::<Vec<_>>().join(", ");
+    table.optional("held back", (!held.is_empty()).then_some(held));
+    let segment = tcp.snd_mss.zip(network.mtu);
     table.optional(
         "TCP segment",
         segment.map(|(segment, mtu)| format!("{segment} bytes, MTU {mtu}")),
     );
-    let retransmits = network.tcp.retransmits.filter(|count| *count > 0);
+    let retransmits = tcp.retransmits.filter(|count| *count > 0);
     table.optional(
         "sent again",
         retransmits.map(|count| format!("{count} segments")),
@@ -98,7 +129,7 @@ fn add_protocol(table: &mut Table, probe: &Probe) {
     );
     if let Some(arrival) = &facts.arrival {
         let pace = arrival.bytes_per_second.as_ref();
-        let pace = pace.map(|pace| format!(", the second half at {:.1} MB/s", pace.value / 1e6));
+        let pace = pace.map(|pace| format!(", then {:.1} MB/s", pace.value / 1e6));
         let (size, first) = (show_size(arrival.bytes), arrival.first_us.value);
         let rest = pace.unwrap_or_default();
         table.row(
