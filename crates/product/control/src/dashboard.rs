@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -27,7 +26,7 @@ use crate::app::App;
 use crate::caller::{Grant, Known, Peer};
 use crate::collection::Collected;
 use crate::events::RING_EVENTS;
-use crate::input::{BODY_TIMEOUT, bad_request, pairs, query};
+use crate::input::{Body, pairs, query};
 use crate::logins::{LoginKey, SESSION_LIFETIME};
 use crate::resources::health::{as_read, note};
 use crate::resources::objects::find;
@@ -429,11 +428,9 @@ async fn begin(State(app): State<Arc<App>>, headers: HeaderMap, request: Request
     let Some(peer) = request.extensions().get::<Peer>().cloned() else {
         return unavailable("the connection is not known").into_response();
     };
-    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await;
-    let body = match body {
-        Ok(Ok(body)) => body,
-        Ok(Err(error)) => return error.into_response(),
-        Err(_) => return bad_request("the body did not come in time").into_response(),
+    let Body(body) = match Body::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(failure) => return failure.into_response(),
     };
     let body = String::from_utf8_lossy(&body);
     let code = pairs(&body).find(|(name, _)| name == "code");

@@ -17,10 +17,22 @@ pub(crate) const BODY_BYTES_MAX: usize = 32 << 20;
 /// So long a body may take to come.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The bytes of a body, which may have any content.
+pub(crate) struct Body(pub Bytes);
+
 /// A body of JSON.
 pub(crate) struct Input<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Input<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let Body(body) = Body::from_request(request, state).await?;
+        parse(&body).map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
@@ -30,30 +42,31 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Input<T> {
             return Err(too_large());
         }
         let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state));
-        let body = match body.await {
-            Err(_) => return Err(bad_request("the body did not come in time")),
-            Ok(Err(error)) if error.status().as_u16() == 413 => return Err(too_large()),
-            Ok(Err(error)) => return Err(bad_request(error.body_text())),
-            Ok(Ok(body)) => body,
-        };
-        let read = serde_json::from_slice(&body);
-        read.map(Self).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            let problem = Problem::new(
-                ProblemCode::BadRequest,
-                "the body is not what is expected here",
-            );
-            let problem = problem.at(format_args!("body:{line}:{column}"));
-            // The library's text may repeat a value, and that may be a secret.
-            let advice = match error.classify() {
-                serde_json::error::Category::Data => {
-                    "correct the keys and values; see /openapi.json"
-                }
-                _ => "send one JSON document",
-            };
-            problem.advise(advice).into()
-        })
+        match body.await {
+            Err(_) => Err(bad_request("the body did not come in time")),
+            Ok(Err(error)) if error.status().as_u16() == 413 => Err(too_large()),
+            Ok(Err(error)) => Err(bad_request(error.body_text())),
+            Ok(Ok(body)) => Ok(Self(body)),
+        }
     }
+}
+
+/// Reads the document of a body.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let problem = Problem::new(
+            ProblemCode::BadRequest,
+            "the body is not what is expected here",
+        );
+        let problem = problem.at(format_args!("body:{line}:{column}"));
+        // The library's text may repeat a value, and that may be a secret.
+        let advice = match error.classify() {
+            serde_json::error::Category::Data => "correct the keys and values; see /openapi.json",
+            _ => "send one JSON document",
+        };
+        problem.advise(advice).into()
+    })
 }
 
 fn too_large() -> Failure {

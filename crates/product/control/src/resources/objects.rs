@@ -17,7 +17,7 @@ use crate::answer::{Answer, Failure, at_revision, document, list, with_revision}
 use crate::app::App;
 use crate::caller::Known;
 use crate::change::change;
-use crate::input::{Asked, Input, bad_request};
+use crate::input::{Asked, Body, Input, bad_request};
 use crate::route::{CHANGE_QUERY, Content, Mount, Route, of};
 
 /// Paths and names of a kind.
@@ -207,7 +207,7 @@ pub(crate) fn mounts() -> Vec<Mount> {
         let kind = names.kind;
         Mount {
             path: names.one,
-            handler: post(move |state, known, name, asked, body: axum::body::Bytes| {
+            handler: post(move |state, known, name, asked, body: Body| {
                 act(state, known, kind, name, asked, body)
             }),
         }
@@ -305,7 +305,7 @@ async fn act(
     kind: ObjectKind,
     Path(name): Path<String>,
     asked: Asked,
-    body: axum::body::Bytes,
+    Body(body): Body,
 ) -> Answer {
     let (name, action) = name.rsplit_once(':').unwrap_or((&name, ""));
     let id = ObjectId {

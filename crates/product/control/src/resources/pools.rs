@@ -13,12 +13,11 @@ use longshore_api::pool::{
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::answer::{Answer, Failure, document, list};
 use crate::app::App;
 use crate::caller::Known;
-use crate::input::{Input, bad_request};
+use crate::input::{Body, Input, bad_request, parse};
 use crate::route::{Content, Mount, Route, of};
 
 const POOL: &str = "/api/v1/pools/{name}";
@@ -249,7 +248,7 @@ async fn act_on_pool(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,
     Path(place): Path<String>,
-    body: axum::body::Bytes,
+    Body(body): Body,
 ) -> Answer {
     let (name, wanted) = match place.rsplit_once(':') {
         Some((name, "remove-drive")) => (name, PoolChange::RemoveDrive(parse(&body)?)),
@@ -259,11 +258,6 @@ async fn act_on_pool(
         _ => return Err(no_action("a pool")),
     };
     change(&app, known, name.to_owned(), wanted).await
-}
-
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(body)
-        .map_err(|error| bad_request(format!("the body is not what is expected here: {error}")))
 }
 
 /// Without a body everything is as it is usually.
@@ -295,16 +289,16 @@ async fn act_on_volume(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,
     Path((name, place)): Path<(String, String)>,
-    Input(body): Input<Value>,
+    Body(body): Body,
 ) -> Answer {
     let wanted = match place.rsplit_once(':') {
         Some((volume, "resize")) => PoolChange::Resize {
             volume: volume.to_owned(),
-            to: read(body)?,
+            to: parse(&body)?,
         },
         Some((volume, "set")) => PoolChange::Set {
             volume: volume.to_owned(),
-            to: read(body)?,
+            to: parse(&body)?,
         },
         _ => return Err(no_action("a volume of a pool")),
     };
@@ -333,14 +327,12 @@ async fn act_on_snapshot(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,
     Path((name, place)): Path<(String, String)>,
-    body: axum::body::Bytes,
+    Body(body): Body,
 ) -> Answer {
     let wanted = match place.rsplit_once(':') {
         Some((snapshot, "rollback")) => PoolChange::RollBack(snapshot_id(snapshot)?),
         Some((snapshot, "clone")) => {
-            let NewPoolClone { name } = serde_json::from_slice(&body).map_err(|error| {
-                bad_request(format!("the body is not {{\"name\": …}}: {error}"))
-            })?;
+            let NewPoolClone { name } = parse(&body)?;
             let of = snapshot_id(snapshot)?;
             PoolChange::Clone { of, name }
         }
@@ -351,11 +343,6 @@ async fn act_on_snapshot(
 
 fn snapshot_id(text: &str) -> Result<SnapshotId, Failure> {
     SnapshotId::parse(text).ok_or_else(|| bad_request(format!("`{text}` is not VOLUME@SNAPSHOT")))
-}
-
-fn read<T: DeserializeOwned>(body: Value) -> Result<T, Failure> {
-    serde_json::from_value(body)
-        .map_err(|error| bad_request(format!("the body is not what is expected here: {error}")))
 }
 
 fn no_action(what: &str) -> Failure {
