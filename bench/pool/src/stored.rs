@@ -81,7 +81,7 @@ fn parts(all: usize, part: u64) -> anyhow::Result<f64> {
     Ok(f64::from(kib(u64::try_from(all)?)?) / f64::from(kib(part)?.max(1)))
 }
 
-/// The files of a folder, or the one file, one behind the other in whole pages, until there are so many bytes.
+/// Reads a file, or the files of a folder one after the other, up to a number of bytes. Each is filled up to whole pages.
 fn collect(path: &Path, most: usize, into: &mut Vec<u8>) -> anyhow::Result<()> {
     let found = path.symlink_metadata()?;
     if found.is_dir() {

@@ -125,20 +125,30 @@ fn check(disks: Disks) {
     );
 }
 
+/// The drives of a file.
+fn stored(file: &[u8]) -> Disks {
+    let pages = lz4_flex::decompress_size_prepended(file).expect("a fixture");
+    Disks::of_pages(DRIVE, &pages, 1)
+}
+
+/// Keeps drives in the file that a variable names, if it is set.
+fn keep(disks: &Disks, variable: &str) {
+    if let Ok(path) = std::env::var(variable) {
+        let packed = lz4_flex::compress_prepend_size(&disks.to_pages());
+        std::fs::write(path, packed).expect("written");
+    }
+}
+
 #[test]
 fn drives_of_version_1_open() {
-    let pages = lz4_flex::decompress_size_prepended(VERSION_1).expect("a fixture");
-    check(Disks::of_pages(DRIVE, &pages, 1));
+    check(stored(VERSION_1));
 }
 
 /// The same for what this version writes. With `LONGSHORE_FIXTURE` set, that is kept in the file of this name.
 #[test]
 fn drives_of_this_version_open() {
     let disks = history();
-    if let Ok(path) = std::env::var("LONGSHORE_FIXTURE") {
-        let packed = lz4_flex::compress_prepend_size(&disks.to_pages());
-        std::fs::write(path, packed).expect("written");
-    }
+    keep(&disks, "LONGSHORE_FIXTURE");
     check(disks.kill(1));
 }
 
@@ -212,17 +222,13 @@ fn check_settings(disks: Disks) {
 
 #[test]
 fn drives_with_zstd_and_settings_open() {
-    let pages = lz4_flex::decompress_size_prepended(ZSTD_AND_SETTINGS).expect("a fixture");
-    check_settings(Disks::of_pages(DRIVE, &pages, 1));
+    check_settings(stored(ZSTD_AND_SETTINGS));
 }
 
 /// The same for what this version writes. With `LONGSHORE_SETTINGS_FIXTURE` set, that is kept in the file of this name.
 #[test]
 fn drives_with_zstd_and_settings_of_this_version_open() {
     let disks = history_with_settings();
-    if let Ok(path) = std::env::var("LONGSHORE_SETTINGS_FIXTURE") {
-        let packed = lz4_flex::compress_prepend_size(&disks.to_pages());
-        std::fs::write(path, packed).expect("written");
-    }
+    keep(&disks, "LONGSHORE_SETTINGS_FIXTURE");
     check_settings(disks.kill(1));
 }

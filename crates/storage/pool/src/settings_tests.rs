@@ -1,6 +1,5 @@
 //! Settings of volumes: compression that changes while they are served, and reserved space.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use longshore_volume::testing::client::write_request;
@@ -9,59 +8,22 @@ use longshore_volume::{Extent, Volume, VolumeError, VolumeSpec};
 
 use crate::format::superblock::{SETTINGS, Superblock, ZSTD, copies};
 use crate::place::Codec;
-use crate::{NewPool, NewVolume, POOL, Pool, PoolError, RESERVE_FULL, VolumeSettings};
+use crate::tests::Scene;
+use crate::{NewVolume, POOL, Pool, PoolError, RESERVE_FULL, VolumeSettings};
 
 const MIB: u64 = 1 << 20;
 
-struct Scene {
-    directory: tempfile::TempDir,
-}
-
-impl Scene {
-    /// In memory where there is a file system for that: syncs take long elsewhere.
-    fn new() -> Self {
-        let memory = std::path::Path::new("/dev/shm");
-        let directory = if memory.is_dir() {
-            tempfile::tempdir_in(memory)
-        } else {
-            tempfile::tempdir()
-        };
-        Self {
-            directory: directory.expect("a directory"),
-        }
-    }
-
-    fn drive(&self) -> PathBuf {
-        self.directory.path().join("drive")
-    }
-
-    fn create(&self) -> Arc<Pool> {
-        Pool::create(&NewPool {
-            name: "tank".into(),
-            drives: vec![self.drive()],
-            size: Some(64 << 20),
-            is_direct: false,
-            force: false,
-        })
-        .expect("a pool")
-    }
-
-    fn open(&self) -> Arc<Pool> {
-        Pool::open(&[self.drive()], false, false).expect("the pool")
-    }
-
-    /// Features that all superblocks name.
-    fn features(&self) -> u64 {
-        let bytes = std::fs::read(self.drive()).expect("the drive");
-        let of = |at: u64| {
-            let at = usize::try_from(at).expect("small");
-            let found = Superblock::decode(&bytes[at..at + crate::format::superblock::LENGTH]);
-            found.expect("a superblock").incompatible
-        };
-        let length = u64::try_from(bytes.len()).expect("small");
-        let all = copies(length).concat().into_iter().map(of);
-        all.reduce(|one, other| one & other).expect("four")
-    }
+/// Features that all superblocks name.
+fn features(scene: &Scene) -> u64 {
+    let bytes = std::fs::read(&scene.drives(1)[0]).expect("the drive");
+    let of = |at: u64| {
+        let at = usize::try_from(at).expect("small");
+        let found = Superblock::decode(&bytes[at..at + crate::format::superblock::LENGTH]);
+        found.expect("a superblock").incompatible
+    };
+    let length = u64::try_from(bytes.len()).expect("small");
+    let all = copies(length).concat().into_iter().map(of);
+    all.reduce(|one, other| one & other).expect("four")
 }
 
 fn make(pool: &Arc<Pool>, name: &str, size: u64, reserve: u64) -> Result<(), PoolError> {
@@ -128,19 +90,19 @@ fn text(seed: u64, length: usize) -> Vec<u8> {
 fn superblocks_name_zstd_before_there_is_any() {
     let scene = Scene::new();
     {
-        let pool = scene.create();
+        let pool = scene.create(1);
         make_with(&pool, "a", MIB, 0, Codec::Lz4).expect("a volume");
         pool.close().expect("closed");
-        assert_eq!(scene.features(), 0);
+        assert_eq!(features(&scene), 0);
         make_with(&pool, "b", MIB, 0, Codec::Zstd).expect("a volume");
-        assert_eq!(scene.features(), ZSTD);
+        assert_eq!(features(&scene), ZSTD);
     }
-    let pool = scene.open();
-    assert_eq!(scene.features(), ZSTD);
+    let pool = scene.open(1);
+    assert_eq!(features(&scene), ZSTD);
     set_codec(&pool, "a", Codec::Raw);
-    assert_eq!(scene.features(), ZSTD | SETTINGS);
+    assert_eq!(features(&scene), ZSTD | SETTINGS);
     drop(pool);
-    let pool = scene.open();
+    let pool = scene.open(1);
     assert_eq!(pool.volumes()[0].codec, Codec::Raw);
     assert_eq!(pool.volumes()[1].codec, Codec::Zstd);
 }
@@ -151,7 +113,7 @@ fn compression_changes_while_a_volume_is_served_and_old_data_stays() {
     let codecs = [Codec::Raw, Codec::Lz4, Codec::Zstd, Codec::Raw];
     let mut owned = Vec::new();
     {
-        let pool = scene.create();
+        let pool = scene.create(1);
         make(&pool, "disk0", 8 * MIB, 0).expect("a volume");
         let mut storage = TestStorage::new();
         let mut client = VolumeClient::new(take(&pool, "disk0"), &mut storage);
@@ -182,7 +144,7 @@ fn compression_changes_while_a_volume_is_served_and_old_data_stays() {
         "{owned:?}"
     );
     for _ in 0..2 {
-        let pool = scene.open();
+        let pool = scene.open(1);
         assert_eq!(pool.volumes()[0].codec, Codec::Raw);
         let mut storage = TestStorage::new();
         let mut client = VolumeClient::new(take(&pool, "disk0"), &mut storage);
@@ -194,14 +156,14 @@ fn compression_changes_while_a_volume_is_served_and_old_data_stays() {
         drop(storage);
         pool.close().expect("closed");
     }
-    let report = Pool::check(&[scene.drive()], true, |_, _| {}).expect("a report");
+    let report = Pool::check(&scene.drives(1), true, |_, _| {}).expect("a report");
     assert!(report.is_sound(), "{report:?}");
 }
 
 #[test]
 fn a_quota_changes_while_a_volume_is_served() {
     let scene = Scene::new();
-    let pool = scene.create();
+    let pool = scene.create(1);
     make(&pool, "disk0", 8 * MIB, 0).expect("a volume");
     let mut storage = TestStorage::new();
     let mut client = VolumeClient::new(take(&pool, "disk0"), &mut storage);
@@ -226,7 +188,7 @@ fn a_quota_changes_while_a_volume_is_served() {
 #[test]
 fn what_is_configured_of_a_volume_that_is_there_is_applied_when_it_is_opened() {
     let scene = Scene::new();
-    let pool = scene.create();
+    let pool = scene.create(1);
     make(&pool, "disk0", MIB, 0).expect("a volume");
     let open = |compression, quota| {
         let spec = VolumeSpec {
@@ -293,7 +255,7 @@ fn a_volume_with_reserved_space_never_lacks_it_because_of_others() {
         (RESERVE_FULL, Codec::Zstd),
     ] {
         let scene = Scene::new();
-        let mut pool = scene.create();
+        let mut pool = scene.create(1);
         make_with(&pool, "kept", 16 * MIB, reserve, codec).expect("a volume");
         make(&pool, "thin", 256 * MIB, 0).expect("a volume");
         let usage = pool.usage();
@@ -304,7 +266,7 @@ fn a_volume_with_reserved_space_never_lacks_it_because_of_others() {
                 pool.close().expect("closed");
             }
             drop(pool);
-            pool = scene.open();
+            pool = scene.open(1);
             assert_eq!(pool.usage().kept, usage.kept);
         }
         let (mut one, mut other) = (TestStorage::new(), TestStorage::new());
@@ -329,7 +291,7 @@ fn a_volume_with_reserved_space_never_lacks_it_because_of_others() {
 #[test]
 fn what_would_break_a_reservation_is_refused() {
     let scene = Scene::new();
-    let pool = scene.create();
+    let pool = scene.create(1);
     let refused = make(&pool, "huge", 256 * MIB, RESERVE_FULL);
     let Err(PoolError::CannotReserve { missing, .. }) = refused else {
         panic!("{refused:?}");
@@ -403,7 +365,7 @@ fn what_would_break_a_reservation_is_refused() {
 #[test]
 fn a_rolled_back_volume_has_its_space_again() {
     let scene = Scene::new();
-    let pool = scene.create();
+    let pool = scene.create(1);
     make(&pool, "kept", 8 * MIB, RESERVE_FULL).expect("a volume");
     let mut storage = TestStorage::new();
     let mut client = VolumeClient::new(take(&pool, "kept"), &mut storage);
@@ -434,7 +396,7 @@ fn a_volume_with_reserved_space_does_not_lack_it_because_of_what_others_compress
     for codec in [Codec::Lz4, Codec::Zstd] {
         for is_small in [false, true] {
             let scene = Scene::new();
-            let pool = scene.create();
+            let pool = scene.create(1);
             make(&pool, "kept", 16 * MIB, RESERVE_FULL).expect("a volume");
             let size = if is_small { 2048 * MIB } else { 256 * MIB };
             make_with(&pool, "thin", size, 0, codec).expect("a volume");

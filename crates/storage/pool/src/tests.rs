@@ -15,13 +15,13 @@ use crate::format::superblock::copies;
 use crate::place::Codec;
 use crate::{NewPool, NewVolume, POOL, Pool, PoolError, PoolOptions};
 
-struct Scene {
+pub(crate) struct Scene {
     directory: tempfile::TempDir,
 }
 
 impl Scene {
     /// In memory where there is a file system for that: syncs take long elsewhere.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let memory = std::path::Path::new("/dev/shm");
         let directory = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -33,13 +33,13 @@ impl Scene {
         }
     }
 
-    fn drives(&self, count: usize) -> Vec<PathBuf> {
+    pub(crate) fn drives(&self, count: usize) -> Vec<PathBuf> {
         (0..count)
             .map(|number| self.directory.path().join(format!("drive{number}")))
             .collect()
     }
 
-    fn create(&self, count: usize) -> Arc<Pool> {
+    pub(crate) fn create(&self, count: usize) -> Arc<Pool> {
         Pool::create(&NewPool {
             name: "tank".into(),
             drives: self.drives(count),
@@ -50,7 +50,7 @@ impl Scene {
         .expect("a pool")
     }
 
-    fn open(&self, count: usize) -> Arc<Pool> {
+    pub(crate) fn open(&self, count: usize) -> Arc<Pool> {
         Pool::open(&self.drives(count), false, false).expect("the pool")
     }
 }
