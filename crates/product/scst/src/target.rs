@@ -467,17 +467,19 @@ pub(crate) fn tuned<'a>(
     group: Option<&str>,
     name: &str,
 ) -> Option<&'a String> {
-    let what = what(target, group, name)?;
+    let (what, _) = without_effect(target, group, name)?;
     state.tuned.get(&what)
 }
 
-fn what(target: &str, group: Option<&str>, name: &str) -> Option<Tuned> {
-    let (attribute, _) = TUNED.iter().find(|row| row.0 == name)?;
-    Some(Tuned {
+/// An attribute without effect, and what its values are. None: it has an effect.
+fn without_effect(target: &str, group: Option<&str>, name: &str) -> Option<(Tuned, IsValue)> {
+    let (attribute, is_value) = TUNED.iter().find(|row| row.0 == name)?;
+    let what = Tuned {
         target: target.to_owned(),
         group: group.map(str::to_owned),
         attribute,
-    })
+    };
+    Some((what, *is_value))
 }
 
 /// The value of an attribute of a group that has one value here.
@@ -497,7 +499,7 @@ pub(crate) fn tune(
     name: &str,
     value: &str,
 ) -> Option<Result<Wanted, Refusal>> {
-    let what = what(target, group, name)?;
+    let (what, is_value) = without_effect(target, group, name)?;
     let Some(found) = state.targets.get(target) else {
         return Some(Err(missing(target)));
     };
@@ -505,7 +507,6 @@ pub(crate) fn tune(
         Some(_) => of_group(state, name).to_owned(),
         None => attribute(state, found, name)?.value,
     };
-    let (_, is_value) = TUNED.iter().find(|row| row.0 == name)?;
     let now = state.tuned.get(&what).unwrap_or(&default);
     if now == value {
         return Some(Ok(Change::Nothing.into()));
