@@ -314,6 +314,14 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_of_the_complete_example_is_known() {
+        let example = include_str!("../../../../dist/longshore.toml");
+        let found = objects(Path::new("longshore.toml"), example).unwrap();
+        assert!(found.settings.contains(&"[listen]".to_owned()));
+        assert!(!found.document.targets.is_empty());
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_place() {
         let message = read("[[volume]]\nname = \"a\"\nsize == 1\n").unwrap_err();
         assert!(message.starts_with("x.toml:3:"), "{message}");

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use longshore_bench::result::float;
 use longshore_bench::units::show_size;
 use longshore_model::parameter::Name;
 use longshore_model::probe::{Direction, Fitted, NetworkFacts, Pattern, PointFacts, Probe, Role};
@@ -92,8 +93,7 @@ fn add_network(table: &mut Table, network: &NetworkFacts) {
                 Some(true) => "; the initiator had no more to send",
                 _ => "",
             };
-            let rate = Duration::from_micros(rate).as_secs_f64();
-            format!("{rate:.1} MB/s{limited}")
+            format!("{:.1} MB/s{limited}", float(rate) / 1e6)
         }),
     );
     let held = [
@@ -293,6 +293,33 @@ mod tests {
         assert!(
             !text.contains('\u{1b}') && !text.contains('\u{7}'),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn what_tcp_says_is_there_where_it_says_something() {
+        let mut probe = Probe::default();
+        let network = probe.network.insert(NetworkFacts::default());
+        network.tcp.rtt_us = Some(120);
+        network.tcp.min_rtt_us = Some(90);
+        network.tcp.delivery_rate = Some(118_000_000);
+        network.tcp.app_limited = Some(true);
+        network.tcp.rwnd_limited_us = Some(7_000);
+        network.tcp.sndbuf_limited_us = Some(300);
+        let told = text(&probe);
+        for row in [
+            "120 µs (least 90)",
+            "118.0 MB/s; the initiator had no more to send",
+            "7 ms by the server's window",
+        ] {
+            assert!(told.contains(row), "{told}");
+        }
+        assert!(!told.contains("send buffer"), "{told}");
+        probe.network = Some(NetworkFacts::default());
+        let told = text(&probe);
+        assert!(
+            !told.contains("TCP") && !told.contains("held back"),
+            "{told}"
         );
     }
 }
