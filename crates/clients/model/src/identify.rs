@@ -1045,7 +1045,7 @@ struct Found {
     cost: f64,
 }
 
-/// How far what is predicted is from what was measured, by its spread. `None`: nothing was measured.
+/// The deviation of a prediction, as a logarithm, in spreads. `None`: nothing was measured.
 fn off(predicted: f64, measured: Spread, spread: f64) -> Option<f64> {
     let is_measured = measured.value > 0.0;
     is_measured.then(|| (predicted.max(1e-12) / measured.value).ln() / spread)

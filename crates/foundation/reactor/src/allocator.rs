@@ -1,8 +1,8 @@
 //! The process's allocator: that of the C library, with a reserve for small allocations.
 //!
 //! An allocation of Rust that fails ends the process. Where the address space is bounded (RLIMIT_AS), payload could take
-//! all of it, and then any small allocation would fail. So a program that has [`Reserving`] as its global allocator and calls
-//! [`keep_reserve`] gives some address space to small allocations that find none otherwise, and to nobody else:
+//! all of it, and then any small allocation would fail. [`keep_reserve`] sets some address space aside, and [`Reserving`], as
+//! the global allocator, gives it to small allocations alone, once they find no other:
 //!
 //! ```text
 //!  ┌ 1 MiB ┬ 1 MiB ┬ 1 MiB ┬ 1 MiB ┐ ── an allocation fails: one is unmapped, and it tries again ──►

@@ -22,7 +22,7 @@ pub struct Canvas<'a, 'b> {
     scale: f64,
 }
 
-/// Draws a PNG of so many pixels, at twice the density for sharp screens.
+/// Draws a PNG of a size in pixels. Screens of twice the density show it sharp.
 ///
 /// # Errors
 /// The picture is larger than 8192 pixels, or what draws says so.

@@ -123,8 +123,8 @@ pub fn keep_reserve() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is enough in reserve, after what was given away was reserved again as far as there is room. Whoever can
-/// be refused is, if not. `true` where no reserve is kept.
+/// Reserves again what was given away, as far as there is room, and tells whether the reserve is large enough. If not,
+/// payload and new connections are refused. `true` where no reserve is kept.
 #[inline]
 #[must_use]
 pub fn has_reserve() -> bool {
