@@ -78,6 +78,29 @@ fn check(probe: &Probe, writes: bool) {
     assert!(probe.client.cpus > 0 && !probe.client.kernel.is_empty());
 }
 
+/// A server that gives back the data of pings has a throughput without storage.
+///
+/// On a busy machine the pings without data may take longer than those with, which the probe then says; another of
+/// up to four probes settles it.
+fn check_echo(first: &Probe, again: impl Fn() -> Probe) {
+    let settled = |probe: &Probe| {
+        if probe
+            .network
+            .as_ref()
+            .unwrap()
+            .echo_bytes_per_second
+            .is_some()
+        {
+            return true;
+        }
+        let says = |part: &str| probe.remarks.iter().any(|it| it.text.contains(part));
+        let why = "a ping with data takes no longer than one without";
+        assert!(says(why), "{:?}", probe.remarks);
+        false
+    };
+    assert!(settled(first) || (0..4).any(|_| settled(&again())));
+}
+
 fn transfer(probe: &Probe) -> &TransferFacts {
     probe.transfer.as_ref().unwrap()
 }
@@ -102,7 +125,7 @@ fn our_server_is_probed_over_iscsi_and_its_r2ts_are_those_negotiated() {
         assert_eq!(facts.r2ts_per_write[&MEGABYTE], 15, "{facts:?}");
         assert_eq!(facts.r2ts_per_write[&65_536], 0, "{facts:?}");
         assert!(facts.early.is_some() && facts.first_r2t_us.is_some());
-        assert!(probe.network.unwrap().echo_bytes_per_second.is_some());
+        check_echo(&probe, || probed(&iscsi(&server), options(false)).unwrap());
     }
 }
 
