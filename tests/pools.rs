@@ -316,6 +316,92 @@ fn take_notice(initiator: &mut Initiator) {
     assert!(!told.unwrap().is_good());
 }
 
+/// Reads until the unit has nothing to tell; what it told.
+#[track_caller]
+fn notices(initiator: &mut Initiator) -> Vec<(u8, u8)> {
+    let mut told = Vec::new();
+    loop {
+        let answer = initiator.command(0, &cdb::read_16(0, 8), Data::In(4096));
+        let answer = answer.unwrap();
+        if answer.is_good() {
+            return told;
+        }
+        let (_, asc, ascq) = answer.sense_code().unwrap();
+        told.push((asc, ascq));
+    }
+}
+
+#[test]
+fn hosts_are_told_when_a_pool_becomes_full() {
+    const THRESHOLD: (u8, u8) = (0x38, 0x07);
+    let scene = Scene::new();
+    // Larger than the room for data; what cannot be compressed fills it.
+    let volume = DISK0.replace("lz4", "none").replace("16M", "512M");
+    scene.write_file(&volume);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let mut other = Initiator::ready(server.portal(0), &Login::numbered(2)).unwrap();
+    let mut host = Host::connect(server.nvme(0), &HostOptions::numbered(1)).unwrap();
+    let spare = |host: &mut Host| {
+        let page = host.log_page(2, 0, 512).unwrap();
+        (page[0] & 1, page[3])
+    };
+    assert_eq!(spare(&mut host), (0, 100));
+    let capacity = scene.show("tank")["usage"]["capacity-bytes"]
+        .as_u64()
+        .unwrap();
+    let wanted = |percent: u64| u8::try_from((capacity / 100 * percent) >> 20).unwrap() + 1;
+    let mut fill_to = |from: u8, to: u8| {
+        for megabyte in from..to {
+            let data = pattern(megabyte).repeat(256);
+            write_despite_notices(&mut initiator, u64::from(megabyte) * 2048, &data);
+        }
+    };
+    fill_to(0, wanted(81));
+    await_notice(&mut other, THRESHOLD);
+    assert_eq!(notices(&mut other), [], "each is told once");
+    let (warning, left) = spare(&mut host);
+    assert!(warning == 0 && (15..20).contains(&left), "{left}");
+    // As the maps grow, there is room for less data.
+    let mut megabyte = wanted(81);
+    while spare(&mut host).0 == 0 {
+        fill_to(megabyte, megabyte + 1);
+        megabyte += 1;
+    }
+    await_notice(&mut other, THRESHOLD);
+    let (warning, left) = spare(&mut host);
+    assert!(warning == 1 && left < 6, "{left}");
+    ends_well(server);
+}
+
+/// Reads every now and then until a unit attention comes.
+#[track_caller]
+fn await_notice(initiator: &mut Initiator, wanted: (u8, u8)) {
+    for _ in 0..600 {
+        let told = notices(initiator);
+        if !told.is_empty() {
+            assert_eq!(told, [wanted]);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("no unit attention in a minute");
+}
+
+/// Writes, and does so again after a unit attention.
+#[track_caller]
+fn write_despite_notices(initiator: &mut Initiator, lba: u64, data: &[u8]) {
+    let blocks = u32::try_from(data.len() / BLOCK).unwrap();
+    for _ in 0..4 {
+        let command = cdb::write_16(lba, blocks, false);
+        let answer = initiator.command(0, &command, Data::Out(data)).unwrap();
+        if answer.is_good() {
+            return;
+        }
+    }
+    panic!("not written");
+}
+
 #[test]
 fn drives_come_and_go_while_a_volume_is_served() {
     let scene = Scene::new();

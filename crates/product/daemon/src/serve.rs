@@ -12,6 +12,7 @@ use longshore_api::plane::ControlPlane;
 use longshore_api::state::Listener;
 use longshore_control::ControlServer;
 use longshore_control::events::Events;
+use longshore_pool::POOL;
 use longshore_reactor::EngineError;
 use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
@@ -437,7 +438,7 @@ fn reload_on_request(plane: Arc<Plane>) -> io::Result<SyncSender<()>> {
     Ok(request)
 }
 
-/// Looks at files and devices from time to time, once there is one. A server that has none is left asleep.
+/// Looks at files, devices and pools from time to time, once there is one. A server that has none is left asleep.
 struct Inspection {
     looks: Arc<Looks>,
     stop: Mutex<Option<Sender<()>>>,
@@ -446,8 +447,9 @@ struct Inspection {
 impl Inspection {
     fn begin(&self, config: &Config) -> io::Result<()> {
         let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_path = |source: &VolumeSource| source.spec.path.is_some();
-        if stop.is_none() && config.enabled_volumes().any(has_path) {
+        let may_change =
+            |source: &VolumeSource| source.spec.path.is_some() || source.spec.backend == POOL;
+        if stop.is_none() && config.enabled_volumes().any(may_change) {
             *stop = Some(self.looks.from_time_to_time(INSPECTION_INTERVAL)?);
         }
         Ok(())

@@ -38,11 +38,13 @@ pub enum UnitAttention {
     InquiryDataChanged = 11,
     /// The set of logical units of the target changed.
     ReportedLunsChanged = 12,
+    /// What thin volumes take their space from is nearly full (SBC-3 §4.7.3.7).
+    SoftThresholdReached = 13,
 }
 
 impl UnitAttention {
     /// Every kind, highest precedence first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::PowerOnOrReset,
         Self::PowerOn,
         Self::TargetReset,
@@ -56,6 +58,7 @@ impl UnitAttention {
         Self::CapacityChanged,
         Self::InquiryDataChanged,
         Self::ReportedLunsChanged,
+        Self::SoftThresholdReached,
     ];
 
     /// What the sense data says.
@@ -74,6 +77,7 @@ impl UnitAttention {
             Self::CapacityChanged => AdditionalSense::CAPACITY_DATA_HAS_CHANGED,
             Self::InquiryDataChanged => AdditionalSense::INQUIRY_DATA_HAS_CHANGED,
             Self::ReportedLunsChanged => AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED,
+            Self::SoftThresholdReached => AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
         }
     }
 

@@ -12,8 +12,8 @@ use longshore_reactor::storage::{
 use longshore_reactor::{EngineEvent, SocketToken};
 use longshore_server::platform::Platform;
 use longshore_volume::{
-    Attempt, Characteristics, Condition, Execution, Geometry, Identity, Io, Lba, Operation, Reply,
-    Request, Volume, VolumeError,
+    Attempt, Characteristics, Condition, Execution, Fullness, Geometry, Identity, Io, Lba,
+    Operation, Reply, Request, Volume, VolumeError,
 };
 
 use crate::environment::Shared;
@@ -178,6 +178,10 @@ impl Volume for SimVolume {
 
     fn inspect(&self) -> Condition {
         self.inner.inspect()
+    }
+
+    fn fullness(&self) -> Fullness {
+        self.inner.fullness()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_volume::Io;
+use longshore_volume::{Fullness, Io};
 use uuid::Uuid;
 
 use crate::desk::Desk;
@@ -141,6 +141,12 @@ impl Pool {
 
     pub(crate) fn drive(&self, place: Place) -> Option<Arc<Drive>> {
         self.members.drive(place)
+    }
+
+    /// How full it is, as its volumes tell.
+    pub(crate) fn fullness(&self) -> Fullness {
+        let inner = self.lock();
+        inner.room.fullness(inner.state.segments.live)
     }
 
     /// Whether a write or sync has failed: nothing is written until the pool is opened anew.

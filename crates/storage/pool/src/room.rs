@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
+use longshore_volume::Fullness;
+
 use crate::catalog::Catalog;
 use crate::format::PAGE_BYTES;
 use crate::format::op::VolumeRecord;
@@ -124,7 +126,8 @@ impl Room {
     /// A level of use that has been reached, in percent, if it was not told before. A lower one is told again when use
     /// has been well below it.
     pub fn crossed(&mut self, used: u64) -> Option<u64> {
-        let reaches = |percent: u64| used / 100 * 100 >= self.capacity / 100 * percent;
+        let now = self.percent(used);
+        let reaches = |percent: u64| now >= percent;
         let reached = LEVELS.into_iter().rev().find(|level| reaches(*level));
         let reached = reached.unwrap_or(0);
         if reached > self.told {
@@ -135,6 +138,20 @@ impl Room {
             self.told = reached;
         }
         None
+    }
+
+    /// Percent of the capacity that so many bytes are.
+    fn percent(&self, used: u64) -> u64 {
+        used / (self.capacity / 100).max(1)
+    }
+
+    /// What volumes of the pool say of it.
+    pub fn fullness(&self, used: u64) -> Fullness {
+        let byte = |percent: u64| u8::try_from(percent.min(100)).unwrap_or(100);
+        Fullness {
+            percent: byte(self.percent(used)),
+            threshold: byte(self.told),
+        }
     }
 
     /// Reads the promises from the catalogue, while no change of it is under way.
@@ -312,6 +329,12 @@ mod tests {
         assert_eq!(crossed(96), None);
         assert_eq!(crossed(91), None);
         assert_eq!(crossed(95), Some(95));
+        assert_eq!(crossed(10), None);
+        assert_eq!(crossed(80), Some(80));
+        // What volumes say agrees with what was told.
+        let said = room.fullness((10 << 20) * 96);
+        assert_eq!((said.percent, said.threshold), (96, 80));
+        let mut crossed = |percent: u64| room.crossed((10 << 20) * percent);
         assert_eq!(crossed(10), None);
         assert_eq!(crossed(80), Some(80));
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{
-    Attempt, Characteristics, Condition, Ended, Execution, ExtentState, Geometry, Identity, Io,
-    Lba, Operation, Outline, Reply, Request, Throttle, Volume, VolumeError, WriteCache,
+    Attempt, Characteristics, Condition, Ended, Execution, ExtentState, Fullness, Geometry,
+    Identity, Io, Lba, Operation, Outline, Reply, Request, Throttle, Volume, VolumeError,
+    WriteCache,
 };
 
 use crate::format::chunk;
@@ -475,6 +476,10 @@ impl Volume for PoolVolume {
         } else {
             Condition::Sound
         }
+    }
+
+    fn fullness(&self) -> Fullness {
+        self.pool.fullness()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

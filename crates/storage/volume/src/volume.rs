@@ -33,6 +33,15 @@ pub enum AttemptCost {
     SystemCall,
 }
 
+/// How full storage is that thin volumes share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fullness {
+    /// Percent of it that are in use, rounded down, at most 100.
+    pub percent: u8,
+    /// The highest soft threshold that use has reached, in percent; 0: none. It stays until use is well below it.
+    pub threshold: u8,
+}
+
 /// A block volume. See the crate's documentation.
 pub trait Volume: Send + Sync {
     /// What it is called.
@@ -99,6 +108,11 @@ pub trait Volume: Send + Sync {
     /// What is known to be wrong with the volume as a whole.
     fn condition(&self) -> Condition {
         Condition::Sound
+    }
+
+    /// How full the storage is that a thin volume takes its space from. Zeros when it takes none from others.
+    fn fullness(&self) -> Fullness {
+        Fullness::default()
     }
 
     /// Looks at the backing object, and tells what is wrong with the volume. May block; called from

@@ -59,6 +59,12 @@ impl Controller {
             && self.lock().events.raise(AsyncEvent::Degraded)
     }
 
+    /// A volume lacks spare. Whether the driver should poll.
+    pub(super) fn spare_low(&self, index: usize) -> bool {
+        self.namespaces().iter().any(|ns| ns.index == index)
+            && self.lock().events.raise(AsyncEvent::SpareLow)
+    }
+
     /// The sanitize operation of a volume has ended. Whether the driver should poll.
     pub(super) fn sanitize_ended(&self, index: usize) -> bool {
         let is_over = self.subsystem.sanitize_status().outcome != SanitizeState::InProgress;

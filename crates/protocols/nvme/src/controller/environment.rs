@@ -26,6 +26,24 @@ pub struct Health {
     pub degraded: bool,
     /// Writes are refused because of a failure.
     pub read_only: bool,
+    /// Percent of what a thin volume takes its space from that are in use.
+    pub used_percent: u8,
+}
+
+impl Health {
+    /// AVAILABLE SPARE THRESHOLD, in percent.
+    pub(in crate::controller) const SPARE_THRESHOLD: u8 = 6;
+
+    /// AVAILABLE SPARE, in percent.
+    pub(in crate::controller) const fn spare_percent(self) -> u8 {
+        100_u8.saturating_sub(self.used_percent)
+    }
+
+    /// Whether less is left than the SMART / Health log's threshold.
+    #[must_use]
+    pub const fn lacks_spare(self) -> bool {
+        self.spare_percent() < Self::SPARE_THRESHOLD
+    }
 }
 
 /// What a controller asks of its driver.

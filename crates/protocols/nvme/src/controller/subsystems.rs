@@ -193,6 +193,13 @@ impl Subsystems {
         });
     }
 
+    /// A volume has come to lack spare: see [`crate::controller::Health::lacks_spare`].
+    pub fn spare_low(&self, index: usize) {
+        self.notify_where(&self.controllers(), |controller| {
+            controller.spare_low(index)
+        });
+    }
+
     /// A sanitize operation of a volume has ended.
     pub fn sanitize_ended(&self, index: usize) {
         self.notify_where(&self.controllers(), |controller| {

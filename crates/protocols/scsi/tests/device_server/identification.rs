@@ -2,6 +2,7 @@
 
 use longshore_scsi::sense::{AdditionalSense as Code, SenseKey};
 use longshore_scsi::unit::LogicalUnitConfig;
+use longshore_scsi::unit_attention::UnitAttention;
 
 use crate::driver::{Device, cdb_10, cdb_16, config};
 
@@ -45,6 +46,23 @@ fn inquiry_does_not_clear_a_unit_attention() {
     device
         .run(&[0; 6])
         .failed(SenseKey::UnitAttention, Code::CAPACITY_DATA_HAS_CHANGED);
+    device.run(&[0; 6]).good();
+}
+
+#[test]
+fn a_soft_threshold_is_told_after_what_is_more_urgent() {
+    let mut device = Device::new(1000);
+    device
+        .unit
+        .establish_for_all(UnitAttention::SoftThresholdReached);
+    device.unit.resize(2000);
+    device
+        .run(&[0; 6])
+        .failed(SenseKey::UnitAttention, Code::CAPACITY_DATA_HAS_CHANGED);
+    device.run(&[0; 6]).failed(
+        SenseKey::UnitAttention,
+        Code::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
+    );
     device.run(&[0; 6]).good();
 }
 

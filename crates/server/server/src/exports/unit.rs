@@ -1,11 +1,12 @@
 //! A volume as a logical unit and a namespace.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_block::reservation::Reservations;
-use longshore_nvme::controller::{Namespace, NamespaceParameters, Subsystems};
+use longshore_nvme::controller::{Health, Namespace, NamespaceParameters, Subsystems};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
+use longshore_scsi::unit_attention::UnitAttention;
 use longshore_volume::{AttemptCost, Throttle, Volume, WriteCache};
 
 use super::vacant::Vacant;
@@ -46,6 +47,8 @@ pub(crate) struct Unit {
     pub attempt_cost: AttemptCost,
     /// Its pages may be sent by reference.
     pub splices: bool,
+    /// The soft threshold of space that hosts know of, in percent.
+    threshold_told: AtomicU8,
     is_vacant: bool,
 }
 
@@ -117,6 +120,7 @@ impl Unit {
             namespace,
             statistics: VolumeStatistics::new(shards),
             volume,
+            threshold_told: AtomicU8::new(0),
             is_vacant: false,
         }
     }
@@ -138,6 +142,29 @@ impl Unit {
     pub(crate) fn sanitize_order(&self) -> MutexGuard<'_, ()> {
         let order = self.sanitize_stored.lock();
         order.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What hosts of the namespace read in its SMART / Health log.
+    pub(crate) fn health(&self) -> Health {
+        let has_failed = !self.volume.condition().is_sound();
+        Health {
+            degraded: has_failed,
+            read_only: has_failed,
+            used_percent: self.volume.fullness().percent,
+        }
+    }
+
+    /// Tells hosts, once, that use of the space below the volume has reached another soft threshold.
+    pub(crate) fn tell_of_fullness(&self, subsystems: &Subsystems, place: usize) {
+        let reached = self.volume.fullness().threshold;
+        if reached <= self.threshold_told.swap(reached, Ordering::Relaxed) {
+            return;
+        }
+        self.logical_unit
+            .establish_for_all(UnitAttention::SoftThresholdReached);
+        if self.health().lacks_spare() {
+            subsystems.spare_low(place);
+        }
     }
 
     /// Something went wrong with the volume. If it is the volume as a whole that has failed, hosts that want to know are

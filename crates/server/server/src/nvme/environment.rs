@@ -87,11 +87,7 @@ impl Environment for PortEnvironment<'_> {
     }
 
     fn health(&self, index: usize) -> Health {
-        let has_failed = !self.exports.unit(index).volume.condition().is_sound();
-        Health {
-            degraded: has_failed,
-            read_only: has_failed,
-        }
+        self.exports.unit(index).health()
     }
 
     fn uptime_ms(&self) -> u64 {

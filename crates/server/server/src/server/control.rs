@@ -280,7 +280,7 @@ impl Control {
             .collect()
     }
 
-    /// Looks at what a volume is stored in, and tells hosts if it has failed. Blocks, for as long as a
+    /// Looks at what a volume is stored in, and tells hosts if it has failed or is getting full. Blocks, for as long as a
     /// network file system does not answer.
     pub fn inspect_volume(&self, number: usize) {
         let exports = self.board.exports();
@@ -290,11 +290,14 @@ impl Control {
         let unit = Arc::clone(exports.shared_unit(number));
         // As with sizes, a look that blocks keeps no other volume open.
         drop(exports);
-        if !unit.volume.inspect().is_sound()
-            && let Some(exports) = self.still_has(number, &unit)
-        {
+        let is_sound = unit.volume.inspect().is_sound();
+        let Some(exports) = self.still_has(number, &unit) else {
+            return;
+        };
+        if !is_sound {
             exports.tell_of_failure(number);
         }
+        unit.tell_of_fullness(&exports.nvme.subsystems, number);
     }
 
     /// Volumes that may have lost what was written to them, by name, and why: those that have failed,

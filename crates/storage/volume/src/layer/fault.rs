@@ -25,7 +25,7 @@ use crate::io::Io;
 use crate::outline::length_of;
 use crate::request::{Execution, Request};
 use crate::throttle::Throttle;
-use crate::volume::{Attempt, AttemptCost, Volume};
+use crate::volume::{Attempt, AttemptCost, Fullness, Volume};
 use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::Operation;
 
@@ -276,6 +276,10 @@ impl Volume for FaultVolume {
     fn inspect(&self) -> Condition {
         self.inner.inspect();
         self.condition()
+    }
+
+    fn fullness(&self) -> Fullness {
+        self.inner.fullness()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -21,7 +21,7 @@ use crate::error::VolumeError;
 use crate::io::Io;
 use crate::request::{Execution, Request};
 use crate::throttle::Throttle;
-use crate::volume::{Attempt, Volume};
+use crate::volume::{Attempt, Fullness, Volume};
 use longshore_block::extent::Lba;
 
 /// How slow a volume is.
@@ -142,6 +142,10 @@ impl Volume for SlowVolume {
 
     fn inspect(&self) -> Condition {
         self.inner.inspect()
+    }
+
+    fn fullness(&self) -> Fullness {
+        self.inner.fullness()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

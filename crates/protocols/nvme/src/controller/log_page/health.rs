@@ -23,6 +23,8 @@ const DATA_UNIT_BYTES: u64 = 512_000;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
+/// Critical Warning, bit 0: less of the spare is left than the threshold says.
+const SPARE_LOW: u8 = 1 << 0;
 /// Critical Warning, bit 2: reliability is degraded.
 const RELIABILITY_DEGRADED: u8 = 1 << 2;
 const READ_ONLY: u8 = 1 << 3;
@@ -38,10 +40,13 @@ impl Controller {
         };
         let statistics = add_up(&of, environment);
         let mut page = vec![0; PAGE_BYTES];
-        page[0] = critical_warning(&of, environment);
-        // No temperature is measured: 0. Nothing wears out: all of the spare is there.
-        page[3] = 100;
-        page[4] = 10;
+        let health = of.iter().map(|ns| environment.health(ns.index));
+        let health: Vec<Health> = health.collect();
+        page[0] = critical_warning(&health);
+        // No temperature is measured: 0. Nothing wears out: what is spare is the room for thin volumes.
+        let spare = health.iter().map(|one| one.spare_percent()).min();
+        page[3] = spare.unwrap_or(100);
+        page[4] = Health::SPARE_THRESHOLD;
         let mut put = |at: usize, value: u64| {
             page[at..at + 8].copy_from_slice(&value.to_le_bytes());
         };
@@ -71,12 +76,11 @@ fn add_up(namespaces: &[AttachedNamespace], environment: &dyn Environment) -> St
 }
 
 /// A failure of one namespace degrades the whole; read-only it is when nothing can be written.
-fn critical_warning(namespaces: &[AttachedNamespace], environment: &dyn Environment) -> u8 {
-    let health: Vec<Health> = namespaces
-        .iter()
-        .map(|ns| environment.health(ns.index))
-        .collect();
+fn critical_warning(health: &[Health]) -> u8 {
     let mut warning = 0;
+    if health.iter().any(|one| one.lacks_spare()) {
+        warning |= SPARE_LOW;
+    }
     if health.iter().any(|one| one.degraded || one.read_only) {
         warning |= RELIABILITY_DEGRADED;
     }

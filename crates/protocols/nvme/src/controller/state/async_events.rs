@@ -22,6 +22,8 @@ pub struct AsyncCompletion {
 pub(in crate::controller) enum AsyncEvent {
     /// SMART / health: reliability of the subsystem is degraded.
     Degraded,
+    /// SMART / health: less of the spare is left than the threshold.
+    SpareLow,
     /// Notice: a namespace has a new size.
     NamespaceAttributeChanged,
     /// Notice: ANA states have changed.
@@ -35,8 +37,9 @@ pub(in crate::controller) enum AsyncEvent {
 }
 
 impl AsyncEvent {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Degraded,
+        Self::SpareLow,
         Self::NamespaceAttributeChanged,
         Self::AsymmetricAccessChange,
         Self::DiscoveryLogPageChange,
@@ -52,6 +55,7 @@ impl AsyncEvent {
     const fn code(self) -> (u8, u8, u8) {
         match self {
             Self::Degraded => (1, 0x00, LOG_HEALTH),
+            Self::SpareLow => (1, 0x02, LOG_HEALTH),
             Self::NamespaceAttributeChanged => (2, 0x00, LOG_CHANGED_NAMESPACES),
             Self::AsymmetricAccessChange => (2, 0x03, LOG_ANA),
             Self::DiscoveryLogPageChange => (2, 0xf0, LOG_DISCOVERY),
@@ -68,8 +72,9 @@ impl AsyncEvent {
     /// Its bit of Asynchronous Event Configuration. Reservations have a mask of their own.
     const fn configuration(self) -> Option<u32> {
         match self {
-            // Critical warning bit 2.
+            // The bit of the critical warning.
             Self::Degraded => Some(1 << 2),
+            Self::SpareLow => Some(1 << 0),
             Self::NamespaceAttributeChanged => Some(CONFIGURE_NAMESPACE_ATTRIBUTE),
             Self::AsymmetricAccessChange => Some(CONFIGURE_ASYMMETRIC_ACCESS),
             Self::DiscoveryLogPageChange => Some(CONFIGURE_DISCOVERY),

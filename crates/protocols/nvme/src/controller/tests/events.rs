@@ -36,6 +36,7 @@ fn notified(scene: &Scene) -> Vec<QueueHandle> {
 const NAMESPACE_CHANGED: u64 = 0x04_0002;
 const DISCOVERY_CHANGED: u64 = 0x70_f002;
 const DEGRADED: u64 = 0x02_0001;
+const SPARE_LOW: u64 = 0x02_0201;
 const RESERVATION: u64 = 0x80_0006;
 
 #[test]
@@ -97,6 +98,22 @@ fn events_that_are_not_wanted_are_not_told() {
     scene.send(&controller, &set_features(0x0b, 0xff)).result();
     scene.subsystems.health_changed(0);
     assert_eq!(poll(&controller), [event(1, DEGRADED)]);
+}
+
+#[test]
+fn lack_of_spare_is_told_apart_from_failures() {
+    let scene = scene();
+    let controller = scene.ready();
+    // Of the critical warnings, the host wants bit 0 alone.
+    scene.send(&controller, &set_features(0x0b, 1)).result();
+    request(&scene, &controller, 1);
+    scene.subsystems.health_changed(0);
+    assert_eq!(poll(&controller), []);
+    scene.subsystems.spare_low(0);
+    assert_eq!(poll(&controller), [event(1, SPARE_LOW)]);
+    request(&scene, &controller, 2);
+    scene.subsystems.spare_low(0);
+    assert_eq!(poll(&controller), [], "the log page has not been read");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn health_adds_up_what_namespaces_have_done() {
     scene.send(&controller, &get_features(0x7e)).failure();
     let data = log(&scene, &controller, 2, 512);
     assert_eq!(data[0], 0, "critical warning");
-    assert_eq!(data[3..6], [100, 10, 0]);
+    assert_eq!(data[3..6], [100, 6, 0]);
     assert_eq!(u64_at(&data, 32), 4, "two namespaces of 2 units");
     // 1024002 bytes are one unit more than 1024000.
     assert_eq!(u64_at(&data, 48), 3);
@@ -128,8 +128,24 @@ fn health_warns_of_volumes_that_have_failed() {
         scene.driver.health = Health {
             degraded,
             read_only,
+            ..Health::default()
         };
         assert_eq!(log(&scene, &controller, 2, 512)[0], warning);
+    }
+}
+
+#[test]
+fn health_tells_how_much_room_thin_volumes_have() {
+    let mut scene = scene();
+    let controller = scene.ready();
+    // Percent in use; available spare, and whether that is less than its threshold.
+    for (used_percent, spare, warning) in [(0, 100, 0), (94, 6, 0), (95, 5, 1), (100, 0, 1)] {
+        scene.driver.health = Health {
+            used_percent,
+            ..Health::default()
+        };
+        let page = log(&scene, &controller, 2, 512);
+        assert_eq!((page[3], page[4], page[0]), (spare, 6, warning));
     }
 }
 
