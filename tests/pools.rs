@@ -449,6 +449,175 @@ fn drives_come_and_go_while_a_volume_is_served() {
     );
 }
 
+/// A pool of two files that hold the same.
+fn mirrored() -> Scene {
+    let scene = Scene {
+        scratch: Scratch::new("pools"),
+    };
+    let (one, other) = (scene.path("a.img"), scene.path("b.img"));
+    scene
+        .verb(&["create", "tank", &one, &other, "--size", "96M", "--mirror"])
+        .expect(0);
+    scene
+}
+
+/// States of the sides of a mirror, in their order.
+fn side_states(shown: &Value) -> Vec<&str> {
+    let sides = shown["mirrors"].as_array().unwrap();
+    sides
+        .iter()
+        .map(|side| side["state"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_mirror_loses_a_side_and_gets_another_while_it_is_served() {
+    let scene = mirrored();
+    let path = |name: &str| scene.path(name);
+    let volume = DISK0.replace("lz4", "none");
+    scene.write_file(&volume);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    fill(&mut initiator, 12);
+    assert_eq!(side_states(&scene.show("tank")), ["current", "current"]);
+    assert_refused(
+        scene.verb(&[
+            "replace",
+            "tank",
+            &path("a.img"),
+            &path("c.img"),
+            "--size",
+            "96M",
+        ]),
+        "has all data of its mirror",
+    );
+    assert_refused(
+        scene.verb(&["add", "tank", &path("c.img"), "--size", "96M"]),
+        "all its drives are mirrors",
+    );
+    // Everything behind the superblocks of one side is lost; the other one has it.
+    let file = OpenOptions::new().write(true).open(path("a.img")).unwrap();
+    for at in (2 << 20)..(90 << 20) {
+        if at % (1 << 20) == 0 {
+            file.write_all_at(&[0xa5; 1 << 20], at).unwrap();
+        }
+    }
+    verify(&mut initiator, 12);
+    let scrubbed = scene
+        .verb(&["scrub", "tank", "--output", "json"])
+        .expect(3)
+        .json();
+    assert_eq!(scrubbed["work"]["state"], "done", "{scrubbed}");
+    scene.verb(&["scrub", "tank"]).expect(0);
+
+    scene.verb(&["offline", "tank", &path("a.img")]).expect(0);
+    assert_eq!(side_states(&scene.show("tank")), ["stale", "current"]);
+    assert_refused(
+        scene.verb(&["offline", "tank", &path("b.img")]),
+        "is the only side of its mirror",
+    );
+    write(&mut initiator, 30_000, &pattern(99), true);
+    let replaced = scene.verb(&[
+        "replace",
+        "tank",
+        &path("a.img"),
+        &path("c.img"),
+        "--size",
+        "96M",
+        "--output",
+        "json",
+    ]);
+    let shown = replaced.expect(0).json();
+    assert_eq!(shown["work"]["kind"], "rebuild", "{shown}");
+    assert_eq!(side_states(&shown), ["current", "current"], "{shown}");
+    assert_eq!(shown["mirrors"][0]["path"], path("c.img"));
+    verify(&mut initiator, 12);
+    server.kill().unwrap();
+
+    // The new side has everything, also alone; but that is to be said.
+    scene.write_file_with(&["b.img", "c.img"], &volume);
+    std::fs::remove_file(path("b.img")).unwrap();
+    let list = format!("{}+{}", path("b.img"), path("c.img"));
+    scene.verb(&["check", &list]).expect(3);
+    assert_refused(scene.verb(&["volume", "delete", &list, "none"]), "b.img");
+    scene.verb(&["offline", &list, &path("b.img")]).expect(0);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    verify(&mut initiator, 12);
+    assert_eq!(read(&mut initiator, 0, 30_000), pattern(99));
+    let shown = scene
+        .verb(&[
+            "replace",
+            "tank",
+            &path("b.img"),
+            "--size",
+            "96M",
+            "--output",
+            "json",
+        ])
+        .expect(0)
+        .json();
+    assert_eq!(side_states(&shown), ["current", "current"], "{shown}");
+    ends_well(server);
+    scene.verb(&["check", &list, "--data"]).expect(0);
+}
+
+#[test]
+fn a_drive_becomes_a_mirror_and_mirrors_are_added_and_removed() {
+    let scene = Scene::new();
+    let path = |name: &str| scene.path(name);
+    scene.write_file(&DISK0.replace("lz4", "none"));
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    fill(&mut initiator, 8);
+    for (drive, new) in [("a.img", "a2.img"), ("b.img", "b2.img")] {
+        let shown = scene
+            .verb(&[
+                "attach",
+                "tank",
+                &path(drive),
+                &path(new),
+                "--size",
+                "96M",
+                "--output",
+                "json",
+            ])
+            .expect(0)
+            .json();
+        assert_eq!(shown["work"]["state"], "done", "{shown}");
+    }
+    assert_refused(
+        scene.verb(&[
+            "attach",
+            "tank",
+            &path("a.img"),
+            &path("x.img"),
+            "--size",
+            "96M",
+        ]),
+        "is part of a mirror already",
+    );
+    scene
+        .verb(&[
+            "add",
+            "tank",
+            &path("c.img"),
+            "--mirror",
+            &path("c2.img"),
+            "--size",
+            "96M",
+        ])
+        .expect(0);
+    scene.verb(&["remove", "tank", &path("a2.img")]).expect(0);
+    let shown = scene.show("tank");
+    assert_eq!(side_states(&shown), ["current"; 4], "{shown}");
+    verify(&mut initiator, 8);
+    for gone in ["a.img", "a2.img"] {
+        assert_refused(scene.verb(&["show", &path(gone)]), "holds no pool");
+    }
+    ends_well(server);
+}
+
 #[test]
 fn a_list_of_drives_in_a_volume_may_follow_the_pool() {
     let scene = Scene::new();

@@ -77,6 +77,7 @@ fn main() -> anyhow::Result<()> {
         name: "bench".into(),
         drives: vec![drive],
         size: Some(arguments.times * size),
+        is_mirrored: false,
         is_direct: true,
         force: false,
     })?;

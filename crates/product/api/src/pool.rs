@@ -16,6 +16,9 @@ pub struct Pool {
     pub state: PoolState,
     /// Files and devices that it lies on.
     pub drives: Vec<String>,
+    /// Both sides of each mirror.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<PoolSide>,
     /// Absent if the pool was not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<PoolUsage>,
@@ -51,6 +54,48 @@ impl PoolState {
             Self::Failed => "failed",
             Self::Closed => "closed",
             Self::Destroyed => "destroyed",
+        }
+    }
+}
+
+/// A side of a mirror: one of two files or devices that hold the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolSide {
+    /// Number of the mirror in the pool.
+    pub mirror: u8,
+    pub uuid: String,
+    /// Absent if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    pub state: PoolSideState,
+    /// Reads that failed since the pool was opened.
+    #[serde(default)]
+    pub read_errors: u32,
+    /// Places that were damaged, and were copied from the other side, since then.
+    #[serde(default)]
+    pub mended: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolSideState {
+    /// It has all data.
+    Current,
+    /// It is being filled.
+    Filling,
+    /// It is missing, has failed, or was left out.
+    Stale,
+}
+
+impl PoolSideState {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Filling => "filling",
+            Self::Stale => "stale",
         }
     }
 }
@@ -122,12 +167,12 @@ pub struct PoolSnapshot {
     pub in_use: bool,
 }
 
-/// A scrub of a pool, or the removal of a drive.
+/// A scrub of a pool, the removal of a drive, or the rebuild of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PoolWork {
     pub kind: PoolWorkKind,
-    /// The drive that is removed.
+    /// The drive that is removed or filled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drive: Option<String>,
     pub state: PoolWorkState,
@@ -142,7 +187,7 @@ pub struct PoolWork {
     pub began_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// Damage that a scrub found.
+    /// Damage that was found.
     #[serde(default)]
     pub findings: Vec<PoolFinding>,
     /// Findings beyond those that are listed.
@@ -157,6 +202,8 @@ pub enum PoolWorkKind {
     Scrub,
     /// The data of a drive is moved to the others; then the drive is taken out.
     RemoveDrive,
+    /// A side of a mirror is filled from the other one.
+    Rebuild,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -197,12 +244,42 @@ pub struct PoolFinding {
 pub struct NewPoolDrive {
     /// Absolute path of the file or device.
     pub path: String,
+    /// The same of another one: both are a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// A file that does not exist is made, with so many bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// What the drive holds is overwritten.
     #[serde(default)]
     pub force: bool,
+}
+
+/// A side of a mirror to be filled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolRebuild {
+    /// Absolute path of the drive that gets a second side, or of the side that is replaced.
+    pub path: String,
+    /// Absolute path of the file or device that is filled. It may be the side that is replaced.
+    pub with: String,
+    /// A file that does not exist is made, with so many bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// What the file or device holds is overwritten.
+    #[serde(default)]
+    pub force: bool,
+    /// Bytes that are copied in a second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bytes: Option<u64>,
+}
+
+/// A side of a mirror to be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PoolOffline {
+    /// Absolute path of the file or device.
+    pub path: String,
 }
 
 /// A drive to be taken out of a pool.
@@ -343,9 +420,15 @@ pub enum PoolChange {
     AddDrive(NewPoolDrive),
     /// Begins to move its data to the others.
     RemoveDrive(PoolDriveRemoval),
+    /// Begins to fill a second side of a drive.
+    Attach(PoolRebuild),
+    /// Begins to fill a side of a mirror anew.
+    Replace(PoolRebuild),
+    /// Goes on without a side of a mirror.
+    Offline(PoolOffline),
     /// Begins to read all data.
     Scrub(PoolScrub),
-    /// Has a scrub or a removal end.
+    /// Has a scrub, a removal or a rebuild end.
     Stop,
     Destroy(PoolEnd),
 }
@@ -381,8 +464,11 @@ impl fmt::Display for PoolChange {
             Self::Clone { of, name } => write!(f, "clone {of} as volume {name}"),
             Self::AddDrive(new) => write!(f, "add drive {}", new.path),
             Self::RemoveDrive(of) => write!(f, "remove drive {}", of.path),
+            Self::Attach(of) => write!(f, "mirror drive {} on {}", of.path, of.with),
+            Self::Replace(of) => write!(f, "replace drive {} with {}", of.path, of.with),
+            Self::Offline(of) => write!(f, "leave out drive {}", of.path),
             Self::Scrub(_) => f.write_str("scrub"),
-            Self::Stop => f.write_str("stop the scrub or removal"),
+            Self::Stop => f.write_str("stop the work on it"),
             Self::Destroy(_) => f.write_str("destroy it"),
         }
     }

@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
     NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool as Shown, PoolChange,
-    PoolDriveRemoval, PoolEnd, PoolResize, PoolScrub, PoolState, PoolVolumeSettings, PoolWorkState,
-    SnapshotId,
+    PoolDriveRemoval, PoolEnd, PoolOffline, PoolRebuild, PoolResize, PoolScrub, PoolState,
+    PoolVolumeSettings, PoolWorkState, SnapshotId,
 };
 use longshore_daemon::config::pool::{Compression, Quota, Reserve};
 use longshore_daemon::config::size::Size;
@@ -22,7 +22,7 @@ use longshore_pool::{NewPool, Pool, Report, wipe_drives};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::place::{Place, PoolVerbError, drives_of};
+use self::place::{How, Place, PoolVerbError, drives_of};
 use crate::output::Bytes;
 use crate::server::ServerArguments;
 use crate::server::client::{Ask, Client, ClientError};
@@ -56,6 +56,9 @@ enum PoolVerb {
         /// Make files that do not exist, with this size each
         #[arg(long, value_parser = size)]
         size: Option<Size>,
+        /// Make mirrors: the first and second drive hold the same, the third and fourth, and so on
+        #[arg(long)]
+        mirror: bool,
         /// Bypass the page cache (O_DIRECT)
         #[arg(long)]
         direct: bool,
@@ -98,6 +101,9 @@ enum PoolVerb {
         pool: String,
         /// File or device to add
         drive: PathBuf,
+        /// Another file or device, which is to hold the same
+        #[arg(long, value_name = "DRIVE")]
+        mirror: Option<PathBuf>,
         /// Make a file that does not exist, with this size
         #[arg(long, value_parser = size)]
         size: Option<Size>,
@@ -118,7 +124,36 @@ enum PoolVerb {
         #[arg(long)]
         detach: bool,
     },
-    /// Stop a scrub, or the removal of a drive, in a running server
+    /// Make a drive a mirror: fill another one with what it holds, also while the pool is served
+    Attach {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// File or device of the pool
+        drive: PathBuf,
+        /// File or device that is to hold the same
+        new: PathBuf,
+        #[command(flatten)]
+        filling: Filling,
+    },
+    /// Fill a stale side of a mirror again, or another drive in its place, also while the pool is served
+    Replace {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// Side of a mirror that has failed, is missing or was left out
+        drive: PathBuf,
+        /// File or device for its place [default: the same]
+        new: Option<PathBuf>,
+        #[command(flatten)]
+        filling: Filling,
+    },
+    /// Go on without a side of a mirror, also when it is missing and the pool does not open
+    Offline {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        /// File or device to leave out
+        drive: PathBuf,
+    },
+    /// Stop a scrub, the removal of a drive or the rebuild of a mirror in a running server
     Stop {
         /// Name of the pool
         pool: String,
@@ -137,6 +172,35 @@ enum PoolVerb {
     /// Create, delete, restore and clone snapshots
     #[command(subcommand)]
     Snapshot(SnapshotVerb),
+}
+
+/// How a side of a mirror is filled.
+#[derive(Debug, Args)]
+struct Filling {
+    /// Make a file that does not exist, with this size
+    #[arg(long, value_parser = size)]
+    size: Option<Size>,
+    /// Overwrite what the new drive holds
+    #[arg(long)]
+    force: bool,
+    /// Bytes to copy in a second at most, such as 100M
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    rate: Option<Size>,
+    /// Begin, and do not wait for the end; only in a running server
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Filling {
+    fn wanted(&self, drive: &Path, new: &Path) -> PoolRebuild {
+        PoolRebuild {
+            path: whole(drive),
+            with: whole(new),
+            size_bytes: self.size.map(|size| size.0),
+            force: self.force,
+            rate_bytes: self.rate.map(|rate| rate.0),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -272,6 +336,7 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
             name,
             drives,
             size,
+            mirror,
             direct,
             force,
         } => create(
@@ -280,6 +345,7 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
                 name: name.clone(),
                 drives: drives.clone(),
                 size: size.map(|size| size.0),
+                is_mirrored: *mirror,
                 is_direct: *direct,
                 force: *force,
             },
@@ -295,11 +361,13 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
         PoolVerb::Add {
             pool,
             drive,
+            mirror,
             size,
             force,
         } => {
             let new = NewPoolDrive {
                 path: whole(drive),
+                mirror: mirror.as_deref().map(whole),
                 size_bytes: size.map(|size| size.0),
                 force: *force,
             };
@@ -316,6 +384,29 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
                 rate_bytes: rate.map(|rate| rate.0),
             });
             begin(arguments, pool, &wanted, *detach)
+        }
+        PoolVerb::Attach {
+            pool,
+            drive,
+            new,
+            filling,
+        } => {
+            let wanted = PoolChange::Attach(filling.wanted(drive, new));
+            begin(arguments, pool, &wanted, filling.detach)
+        }
+        PoolVerb::Replace {
+            pool,
+            drive,
+            new,
+            filling,
+        } => {
+            let new = new.as_ref().unwrap_or(drive);
+            let wanted = PoolChange::Replace(filling.wanted(drive, new));
+            begin(arguments, pool, &wanted, filling.detach)
+        }
+        PoolVerb::Offline { pool, drive } => {
+            let path = whole(drive);
+            change(arguments, pool, &PoolChange::Offline(PoolOffline { path }))
         }
         PoolVerb::Stop { pool } => change(arguments, pool, &PoolChange::Stop),
         PoolVerb::Destroy { pool, force } => destroy(arguments, pool, *force),
@@ -439,7 +530,7 @@ fn list(arguments: &PoolArguments, drives: &[PathBuf]) -> Result<ExitCode, PoolV
 }
 
 fn show(arguments: &PoolArguments, pool: &str) -> Result<ExitCode, PoolVerbError> {
-    let shown = match place::find(pool, arguments.config.as_deref(), true)? {
+    let shown = match place::find(pool, arguments.config.as_deref(), How::Reads)? {
         Place::Here(pool) => closed(pools::describe(&pool)),
         Place::Server(elsewhere) => {
             let client = arguments.server.client()?;
@@ -481,7 +572,7 @@ fn begin(
     change: &PoolChange,
     detach: bool,
 ) -> Result<ExitCode, PoolVerbError> {
-    let shown = match place::find(pool, arguments.config.as_deref(), false)? {
+    let shown = match place::find(pool, arguments.config.as_deref(), How::of(change))? {
         Place::Here(pool) if detach => {
             return Err(PoolVerbError::NoServerToDetach {
                 pool: pool.name().to_owned(),
@@ -532,7 +623,7 @@ fn change(
     pool: &str,
     change: &PoolChange,
 ) -> Result<ExitCode, PoolVerbError> {
-    let shown = match place::find(pool, arguments.config.as_deref(), false)? {
+    let shown = match place::find(pool, arguments.config.as_deref(), How::of(change))? {
         Place::Here(pool) => {
             let changed = pools::carry_out(&pool, change);
             let closed_well = match pool.is_destroyed() {
@@ -579,6 +670,9 @@ fn ask(client: &Client, pool: &str, change: &PoolChange) -> Result<Shown, Client
         PoolChange::RollBack(to) => ("POST", snapshot(to, ":rollback"), None),
         PoolChange::AddDrive(new) => ("POST", path(&["pools", pool, "drives"]), value(new)),
         PoolChange::RemoveDrive(of) => ("POST", action("remove-drive"), value(of)),
+        PoolChange::Attach(of) => ("POST", action("attach"), value(of)),
+        PoolChange::Replace(of) => ("POST", action("replace"), value(of)),
+        PoolChange::Offline(of) => ("POST", action("offline"), value(of)),
         PoolChange::Scrub(how) => ("POST", action("scrub"), value(how)),
         PoolChange::Stop => ("POST", action("stop"), None),
         PoolChange::Destroy(end) => ("POST", action("destroy"), value(end)),

@@ -6,13 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::plane::no_pool;
 use longshore_api::pool::{
-    NewPoolVolume, Pool as Shown, PoolChange, PoolFinding, PoolSnapshot, PoolState, PoolUsage,
-    PoolVolume, PoolVolumeSettings, PoolWork, PoolWorkKind, PoolWorkState,
+    NewPoolVolume, Pool as Shown, PoolChange, PoolFinding, PoolRebuild, PoolSide, PoolSideState,
+    PoolSnapshot, PoolState, PoolUsage, PoolVolume, PoolVolumeSettings, PoolWork, PoolWorkKind,
+    PoolWorkState,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_pool::{
-    ListedSnapshot, NewDrive, NewVolume, Pool, PoolError, PoolOptions, VolumeSettings, Work,
-    WorkKind, WorkState,
+    ListedSnapshot, NewDrive, NewVolume, Pool, PoolError, PoolOptions, SideState, Slot,
+    VolumeSettings, Work, WorkKind, WorkState,
 };
 use longshore_volume::VolumeSpec;
 
@@ -49,6 +50,7 @@ pub fn describe(pool: &Pool) -> Shown {
             PoolState::Open
         },
         drives: texts(pool.drives().iter().map(PathBuf::as_path)),
+        mirrors: sides(pool),
         usage: Some(PoolUsage {
             size_bytes: usage.size,
             capacity_bytes: usage.capacity,
@@ -67,6 +69,24 @@ pub fn describe(pool: &Pool) -> Shown {
     }
 }
 
+fn sides(pool: &Pool) -> Vec<PoolSide> {
+    let sides = pool.sides().into_iter().map(|side| PoolSide {
+        mirror: side.drive,
+        uuid: side.id.to_string(),
+        path: side
+            .path
+            .and_then(|path| texts([path.as_path()].into_iter()).pop()),
+        state: match side.state {
+            SideState::Current => PoolSideState::Current,
+            SideState::Filling => PoolSideState::Filling,
+            SideState::Stale => PoolSideState::Stale,
+        },
+        read_errors: side.read_errors,
+        mended: side.mended,
+    });
+    sides.collect()
+}
+
 fn work(work: Work) -> PoolWork {
     let (state, error) = match work.state {
         WorkState::Running => (PoolWorkState::Running, None),
@@ -79,6 +99,10 @@ fn work(work: Work) -> PoolWork {
         WorkKind::Remove(path) => {
             let path = path.to_string_lossy().into_owned();
             (PoolWorkKind::RemoveDrive, Some(path))
+        }
+        WorkKind::Rebuild(path) => {
+            let path = path.to_string_lossy().into_owned();
+            (PoolWorkKind::Rebuild, Some(path))
         }
     };
     let findings = work.findings.into_iter().map(|finding| PoolFinding {
@@ -168,15 +192,29 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
         }),
         PoolChange::AddDrive(new) => pool.add_drive(&NewDrive {
             path: whole(&new.path)?,
+            mirror: new.mirror.as_deref().map(whole).transpose()?,
             size: new.size_bytes,
             force: new.force,
         }),
+        PoolChange::Attach(of) => rebuild(pool, Slot::Beside(whole(&of.path)?), &of),
+        PoolChange::Replace(of) => rebuild(pool, Slot::Of(whole(&of.path)?), &of),
+        PoolChange::Offline(of) => pool.leave_out(&whole(&of.path)?),
         PoolChange::RemoveDrive(of) => pool.begin_removal(&whole(&of.path)?, of.rate_bytes),
         PoolChange::Scrub(how) => pool.begin_scrub(how.rate_bytes),
         PoolChange::Stop => pool.stop_work(),
         PoolChange::Destroy(end) => pool.destroy(end.force),
     };
     Ok(done?)
+}
+
+fn rebuild(pool: &Arc<Pool>, slot: Slot, of: &PoolRebuild) -> Result<(), PoolError> {
+    let new = NewDrive {
+        path: PathBuf::from(&of.with),
+        mirror: None,
+        size: of.size_bytes,
+        force: of.force,
+    };
+    pool.begin_rebuild(&slot, &new, of.rate_bytes)
 }
 
 /// A path does not depend on where the server was started.
@@ -345,6 +383,7 @@ pub(crate) fn all(configured: &[PoolConfig]) -> Vec<Shown> {
             uuid: None,
             state: PoolState::Closed,
             drives: texts(config.drives.iter().map(PathBuf::as_path)),
+            mirrors: Vec::new(),
             usage: None,
             volumes: Vec::new(),
             orphans: Vec::new(),
@@ -371,7 +410,14 @@ pub(crate) fn change(
     refuse_to_resize_served(&found.pool, change)?;
     refuse_in_sandbox(&found.pool, change)?;
     carry_out(&found.pool, change).map_err(|error| problem(name, &error))?;
-    if matches!(change, PoolChange::RemoveDrive(_) | PoolChange::Scrub(_)) {
+    let takes_time = matches!(
+        change,
+        PoolChange::RemoveDrive(_)
+            | PoolChange::Scrub(_)
+            | PoolChange::Attach(_)
+            | PoolChange::Replace(_)
+    );
+    if takes_time {
         backends::hold_while_it_works(&found.pool);
     }
     Ok(found.shown())
@@ -396,10 +442,13 @@ fn refuse_to_resize_served(pool: &Pool, change: &PoolChange) -> Result<(), Box<P
 
 /// The sandbox has been made before the server knew of the drive.
 fn refuse_in_sandbox(pool: &Pool, change: &PoolChange) -> Result<(), Box<Problem>> {
-    let PoolChange::AddDrive(new) = change else {
-        return Ok(());
+    let paths = match change {
+        PoolChange::AddDrive(new) => vec![Some(&new.path), new.mirror.as_ref()],
+        PoolChange::Attach(of) | PoolChange::Replace(of) => vec![Some(&of.with)],
+        _ => Vec::new(),
     };
-    match held::refuses_path(Path::new(&new.path)) {
+    let mut paths = paths.into_iter().flatten().map(Path::new);
+    match paths.find_map(held::refuses_path) {
         None => Ok(()),
         Some((title, advice)) => {
             let problem = Problem::new(ProblemCode::Invalid, title);
@@ -471,7 +520,9 @@ pub(crate) fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
             PoolError::InUse { .. }
             | PoolError::PoolInUse { .. }
             | PoolError::NotVacant { .. }
-            | PoolError::LastDrive { .. } => ProblemCode::InUse,
+            | PoolError::LastDrive { .. }
+            | PoolError::LastSide { .. }
+            | PoolError::SideInUse { .. } => ProblemCode::InUse,
             PoolError::Working { .. } => ProblemCode::Busy,
             PoolError::NoSpace { .. }
             | PoolError::NoRoomWithout { .. }
@@ -481,6 +532,10 @@ pub(crate) fn problem(name: &str, error: &ChangeError) -> Box<Problem> {
             | PoolError::WouldShrink { .. }
             | PoolError::TooSmall { .. }
             | PoolError::NotEmpty { .. }
+            | PoolError::NeedsMirror { .. }
+            | PoolError::NoMirror { .. }
+            | PoolError::IsMirror { .. }
+            | PoolError::SmallSide { .. }
             | PoolError::DriveCount => ProblemCode::Invalid,
             _ => ProblemCode::System,
         },

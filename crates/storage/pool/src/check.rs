@@ -61,10 +61,25 @@ pub(crate) async fn check_pool(
 
 pub(crate) async fn check_superblocks(pool: &Pool, io: &Io, report: &mut Report) {
     let newest = pool.newest().superblock;
-    for (_, drive) in pool.members.present().each() {
+    let present = pool.members.present();
+    for (_, drive) in present.each() {
+        let stale = drive.stale().map(|number| drive.side(number));
+        match stale {
+            None => {}
+            Some(Some(side)) => report.note(
+                side.path.display().to_string(),
+                "is stale, and its mirror has one side; see: longshore pool replace",
+            ),
+            Some(None) => report.note(
+                drive.path.display().to_string(),
+                "the other side of its mirror is missing; see: longshore pool replace",
+            ),
+        }
+    }
+    for (_, side) in present.each().flat_map(|(_, drive)| drive.current()) {
         let mut whole = 0;
-        for place in copies(drive.bytes).concat() {
-            let read = drive.read_new(io, place, LENGTH).await;
+        for place in copies(side.bytes).concat() {
+            let read = side.read_new(io, place, LENGTH).await;
             let is_newest = read
                 .ok()
                 .and_then(|bytes| Superblock::decode(&bytes).ok())
@@ -74,7 +89,7 @@ pub(crate) async fn check_superblocks(pool: &Pool, io: &Io, report: &mut Report)
         // Between the two pairs, the other two copies are of the checkpoint before.
         if whole < 2 {
             let text = format!("{whole} of 4 superblocks are whole and new; 2 are needed");
-            report.note(drive.path.display().to_string(), text);
+            report.note(side.path.display().to_string(), text);
         }
     }
 }
@@ -192,7 +207,17 @@ async fn check_data(
     for chunk in chunks.values() {
         let length = usize::from(chunk.stored.length);
         let subject = || format!("layer {}, page {}", chunk.layer.0, chunk.page);
+        let is_damaged = !pool.damaged(io, &[chunk.stored]).await.is_empty();
         match pool.read_bytes(io, chunk.stored.place, length).await {
+            Ok((data, skip))
+                if is_damaged
+                    && crate::format::crc(&data[skip..skip + length]) == chunk.stored.crc =>
+            {
+                report.note(
+                    subject(),
+                    "one side of the mirror is damaged; a scrub mends it",
+                );
+            }
             Ok((data, skip)) => {
                 if crate::format::crc(&data[skip..skip + length]) != chunk.stored.crc {
                     report.note(subject(), "the checksum of its data does not match");

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
-use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::checkpoint::{Item, PART_HEADER, PartHeader};
 use crate::format::record::LayerId;
-use crate::format::superblock::{LENGTH, REMOVED_DRIVES, Superblock, copies};
+use crate::format::superblock::{LENGTH, Superblock, copies};
 use crate::format::{long, short};
 use crate::log::{Failure, LaneName};
-use crate::members::Present;
+use crate::members::{LISTED, Present};
 use crate::place::Place;
 use crate::pool::{Newest, Pool};
 use crate::reserve::{PART, map_reserve};
 use crate::segments::Use;
+use crate::side::Side;
 
 /// Bytes of records after which another checkpoint is made: what recovery reads at most, and twice that.
 pub const INTERVAL: u64 = 1 << 30;
@@ -47,13 +47,13 @@ impl Pool {
         self.checkpoint_on(io, &present, None).await
     }
 
-    /// Makes a checkpoint whose superblocks list these drives. The caller holds [`Self::checkpoints`]. `fresh`: one that
-    /// has none yet.
+    /// Makes a checkpoint whose superblocks list these drives. The caller holds [`Self::checkpoints`]. `fresh`: a drive that
+    /// has none yet, or a side of one.
     pub(crate) async fn checkpoint_on(
         self: &Arc<Self>,
         io: &Io,
         present: &Present,
-        fresh: Option<u8>,
+        fresh: Option<Fresh>,
     ) -> Result<(), PoolError> {
         let newest = self.newest();
         let number = newest.number + 1;
@@ -63,11 +63,18 @@ impl Pool {
         let segments = std::mem::take(&mut dump.segments);
         let first = dump.first;
         let features = self.lock().features_wanted;
+        let mut listed = Vec::new();
+        // A side that fails to sync what the checkpoint needs is stale in the superblocks that name it.
+        let result = match result {
+            Ok(()) => self.sync_drives(io).await,
+            Err(error) => Err(error),
+        };
         let put = match result {
             Ok(()) => {
-                let plain = self.label.superblock(present, 0);
+                let plain = self.label.superblock(&present.as_they_are(), 0);
+                listed.clone_from(&plain.drives);
                 let named = Superblock {
-                    incompatible: plain.incompatible | features & !REMOVED_DRIVES,
+                    incompatible: plain.incompatible | features & !LISTED,
                     number: newest.superblock + 1,
                     checkpoint: first,
                     checkpoint_number: number,
@@ -103,6 +110,7 @@ impl Pool {
         inner.features = features;
         inner.measure();
         drop(inner);
+        self.members.mark(&listed);
         *self
             .newest
             .lock()
@@ -248,41 +256,45 @@ impl Pool {
         io: &Io,
         named: &Superblock,
         present: &Present,
-        fresh: Option<u8>,
+        fresh: Option<Fresh>,
     ) -> Result<(), PoolError> {
-        let sync = async || {
-            let synced = self.sync_all(io).await;
-            synced.map_err(|failure| self.error(failure))
-        };
-        sync().await?;
         #[cfg(test)]
         let fresh = fresh
             .filter(|_| !crate::testing::has_planted(crate::testing::Planted::ListsBeforeTheDrive));
-        for (number, drive) in present.each().filter(|(it, _)| Some(*it) == fresh) {
-            for place in copies(drive.bytes).concat() {
-                write_superblock(io, drive, place, &of_drive(named, number)).await?;
+        let is_fresh = |number, side| fresh.is_some_and(|fresh| fresh.is(number, side));
+        for (number, drive) in present.each() {
+            for (side, file) in drive.written().filter(|(side, _)| is_fresh(number, *side)) {
+                for place in copies(file.bytes).concat() {
+                    write_superblock(io, file, place, &of_side(named, number, side)).await?;
+                }
+                let synced = file.sync(io).await;
+                synced.map_err(|error| file.error("fdatasync", error))?;
             }
-            sync().await?;
         }
         for pair in 0..2 {
-            for (number, drive) in present.each().filter(|(it, _)| Some(*it) != fresh) {
-                for place in copies(drive.bytes)[pair] {
-                    write_superblock(io, drive, place, &of_drive(named, number))
-                        .await
-                        .inspect_err(|error| self.poison_of(error))?;
+            for (number, drive) in present.each() {
+                for (side, file) in drive.written().filter(|(side, _)| !is_fresh(number, *side)) {
+                    for place in copies(file.bytes)[pair] {
+                        match write_superblock(io, file, place, &of_side(named, number, side)).await
+                        {
+                            Ok(()) => {}
+                            Err(error) if drive.fail(side, "write", &as_io(&error)) => break,
+                            Err(error) => {
+                                self.poison("write of a superblock", &as_io(&error));
+                                return Err(error);
+                            }
+                        }
+                    }
                 }
             }
-            sync().await?;
+            self.sync_drives(io).await?;
         }
         Ok(())
     }
 
-    /// A superblock that could not be written leaves open which checkpoint counts.
-    fn poison_of(&self, error: &PoolError) {
-        self.poison(
-            "write of a superblock",
-            &std::io::Error::other(error.to_string()),
-        );
+    async fn sync_drives(self: &Arc<Self>, io: &Io) -> Result<(), PoolError> {
+        let synced = self.sync_all(io).await;
+        synced.map_err(|failure| self.error(failure))
     }
 
     /// Whether a checkpoint or cleaning is due.
@@ -297,13 +309,33 @@ impl Pool {
                 && inner.since_attempt >= segments.bytes()
                 && segments.can_gain(map_reserve(&inner.state))
         };
-        inner.failed.is_none() && (inner.since_attempt >= INTERVAL || is_scarce())
+        inner.failed.is_none()
+            && (inner.since_attempt >= INTERVAL || is_scarce() || self.members.is_unmarked())
     }
 }
 
-fn of_drive(named: &Superblock, drive: u8) -> Superblock {
+/// A drive without superblocks, or a side of one: it gets its own before others list it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    pub drive: u8,
+    /// `None`: all sides of the drive.
+    pub side: Option<u8>,
+}
+
+impl Fresh {
+    fn is(self, drive: u8, side: u8) -> bool {
+        self.drive == drive && self.side.is_none_or(|fresh| fresh == side)
+    }
+}
+
+fn as_io(error: &PoolError) -> std::io::Error {
+    std::io::Error::other(error.to_string())
+}
+
+fn of_side(named: &Superblock, drive: u8, side: u8) -> Superblock {
     Superblock {
         drive,
+        side,
         ..named.clone()
     }
 }
@@ -311,14 +343,14 @@ fn of_drive(named: &Superblock, drive: u8) -> Superblock {
 /// Writes a copy of a superblock.
 pub(crate) async fn write_superblock(
     io: &Io,
-    drive: &Drive,
+    side: &Side,
     place: u64,
     superblock: &Superblock,
 ) -> Result<(), PoolError> {
     let mut buffer = Buffer::try_allocate(LENGTH).ok_or(PoolError::OutOfMemory)?;
     buffer.copy_from_slice(&superblock.encode());
-    let (result, _) = drive.write(io, place, buffer, 0..LENGTH, false).await;
-    result.map_err(|error| drive.error("write", error))
+    let (result, _) = side.write(io, place, buffer, 0..LENGTH, false).await;
+    result.map_err(|error| side.error("write", error))
 }
 
 /// A checkpoint on its way to the drives.

@@ -206,7 +206,9 @@ impl Pool {
                 let piece = if let Some(bytes) = bytes.filter(|it| crc(it) == chunk.stored.crc) {
                     moved_piece(chunk, bytes.into())
                 } else {
-                    // What is lost for good is looked at twice.
+                    // What is lost for good is looked at twice, and on both sides of a mirror.
+                    pool.mend(io, chunk.stored.place, length, chunk.stored.crc)
+                        .await;
                     match pool.read_bytes(io, chunk.stored.place, length).await {
                         Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => {
                             moved_piece(chunk, data[skip..skip + length].to_vec().into())

@@ -13,6 +13,8 @@ pub enum WorkKind {
     Scrub,
     /// A drive is emptied, and taken out.
     Remove(PathBuf),
+    /// A side of a mirror is filled.
+    Rebuild(PathBuf),
 }
 
 impl WorkKind {
@@ -20,6 +22,7 @@ impl WorkKind {
         match self {
             Self::Scrub => "a scrub",
             Self::Remove(_) => "the removal of a drive",
+            Self::Rebuild(_) => "the rebuild of a mirror",
         }
     }
 }
@@ -29,6 +32,7 @@ impl fmt::Display for WorkKind {
         match self {
             Self::Scrub => f.write_str("scrub"),
             Self::Remove(path) => write!(f, "remove {}", path.display()),
+            Self::Rebuild(path) => write!(f, "rebuild {}", path.display()),
         }
     }
 }

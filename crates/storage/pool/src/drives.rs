@@ -10,21 +10,25 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::checkpoint::Fresh;
 use crate::desk::Step;
-use crate::drive::Drive;
+use crate::drive::{Drive, SideState};
 use crate::error::PoolError;
 use crate::format::superblock::{DRIVES_MAX, LENGTH, copies};
 use crate::log::{Failure, LaneName};
-use crate::open::{NewPool, create_drive, entry_of, open_drive};
+use crate::open::{NewPool, create_side, entry_of, open_side};
 use crate::place::Place;
 use crate::pool::{Pool, whole_path};
 use crate::reserve::map_reserve;
 use crate::segments::Use;
+use crate::side::Side;
 
 /// A drive to be added.
 #[derive(Clone, Debug)]
 pub struct NewDrive {
     pub path: PathBuf,
+    /// Another file or device, which is to be the second side of a mirror.
+    pub mirror: Option<PathBuf>,
     /// A file that is missing is made, with so many bytes.
     pub size: Option<u64>,
     /// What the drive holds is overwritten.
@@ -40,10 +44,36 @@ impl Pool {
         if let Some(failed) = self.lock().failed {
             return Err(self.error(failed));
         }
-        if self.lies_on(std::slice::from_ref(&new.path)) {
+        if new.mirror.is_none() && self.members.present().each().all(|(_, it)| it.is_mirror) {
+            return Err(PoolError::NeedsMirror {
+                pool: self.name().to_owned(),
+            });
+        }
+        self.refuse_work()?;
+        let mut made = Made::default();
+        let first = self.new_side(new, &new.path, &mut made)?;
+        let second = new.mirror.as_ref();
+        let second = second.map(|path| self.new_side(new, path, &mut made));
+        let drive = Drive::new(first, second.transpose()?);
+        self.run(|pool, io| async move { pool.admit(&io, drive).await })
+            .inspect(|()| made.0.clear())
+            .inspect_err(|_| {
+                made.0
+                    .retain(|path| !self.lies_on(std::slice::from_ref(path)))
+            })
+    }
+
+    /// Opens what is to be a drive of the pool, or a side of one. A file that is made for that is noted.
+    pub(crate) fn new_side(
+        &self,
+        new: &NewDrive,
+        path: &Path,
+        made: &mut Made,
+    ) -> Result<Side, PoolError> {
+        if self.lies_on(std::slice::from_ref(&path.to_owned())) {
             return Err(PoolError::DriveThere {
                 pool: self.name().to_owned(),
-                path: new.path.clone(),
+                path: path.to_owned(),
             });
         }
         let present = self.members.present();
@@ -52,17 +82,16 @@ impl Pool {
             name: self.name().to_owned(),
             drives: Vec::new(),
             size: new.size,
+            is_mirrored: false,
             is_direct: first.is_direct,
             force: new.force,
         };
-        self.refuse_work()?;
-        let is_new = !new.path.exists();
-        let drive = create_drive(&how, &new.path)?;
-        let admitted = self.run(|pool, io| async move { pool.admit(&io, drive).await });
-        if admitted.is_err() && is_new && !self.lies_on(std::slice::from_ref(&new.path)) {
-            let _ = std::fs::remove_file(&new.path);
+        let is_new = !path.exists();
+        let side = create_side(&how, path)?;
+        if is_new {
+            made.0.push(path.to_owned());
         }
-        admitted
+        Ok(side)
     }
 
     /// Makes a drive that is open one of the pool's.
@@ -86,7 +115,11 @@ impl Pool {
         let number = u8::try_from(before.entries.len()).expect("at most 32");
         self.members.set(after.clone());
         self.lock().state.segments.add_drive(entry);
-        let made = self.checkpoint_on(io, &after, Some(number)).await;
+        let fresh = Fresh {
+            drive: number,
+            side: None,
+        };
+        let made = self.checkpoint_on(io, &after, Some(fresh)).await;
         // A superblock that may name the drive keeps it.
         if made.is_err() && self.lock().failed.is_none() {
             {
@@ -109,21 +142,25 @@ impl Pool {
 
     /// The number of a drive.
     pub(crate) fn drive_number(&self, path: &Path) -> Result<u8, PoolError> {
-        let wanted = whole_path(path);
-        let present = self.members.present();
-        let mut drives = present.each();
-        let found = drives.find(|(_, drive)| whole_path(&drive.path) == wanted);
-        let (number, drive) = found.ok_or_else(|| PoolError::NoDrive {
-            pool: self.name().to_owned(),
-            path: path.to_owned(),
-        })?;
-        if present.count() == 1 {
+        let (number, _) = self.find_side(path)?;
+        if self.members.present().count() == 1 {
             return Err(PoolError::LastDrive {
                 pool: self.name().to_owned(),
-                path: drive.path.clone(),
+                path: path.to_owned(),
             });
         }
         Ok(number)
+    }
+
+    /// The numbers of a drive and of its side that lies there.
+    pub(crate) fn find_side(&self, path: &Path) -> Result<(u8, u8), PoolError> {
+        let wanted = whole_path(path);
+        let present = self.members.present();
+        let found = present.find(|path| whole_path(path) == wanted);
+        found.ok_or_else(|| PoolError::NoDrive {
+            pool: self.name().to_owned(),
+            path: path.to_owned(),
+        })
     }
 
     /// Takes note that a drive is to be removed, if the others have room for all data. Returns the bytes that live there.
@@ -253,7 +290,9 @@ impl Pool {
         let Some(drive) = drive.and_then(Option::as_ref) else {
             return Ok(());
         };
-        self.members.note_removed(whole_path(&drive.path));
+        for (_, side) in drive.sides() {
+            self.members.note_removed(whole_path(&side.path));
+        }
         if let Err(error) = wipe(io, drive).await {
             tracing::warn!(pool = self.name(), %error, "a drive was removed, and keeps its old \
                 superblocks; they are not taken for new ones");
@@ -301,12 +340,12 @@ impl Pool {
 /// # Errors
 /// None of them holds a pool, they hold several, somebody has one open, or one could not be written.
 pub fn wipe_drives(paths: &[PathBuf]) -> Result<(), PoolError> {
-    let mut drives = Vec::new();
+    let mut sides = Vec::new();
     let mut pools = Vec::new();
     let mut without = None;
     for path in paths {
-        let drive = open_drive(path, false, false)?;
-        match crate::open::label_of(&drive) {
+        let side = open_side(path, false, false)?;
+        match crate::open::label_of(&side) {
             Ok(label) if pools.iter().any(|pool| *pool != label.pool) => {
                 return Err(PoolError::OtherPool { path: path.clone() });
             }
@@ -319,28 +358,52 @@ pub fn wipe_drives(paths: &[PathBuf]) -> Result<(), PoolError> {
             }
             Err(error) => return Err(error),
         }
-        drives.push(drive);
+        sides.push(side);
     }
-    if drives.is_empty() {
+    if sides.is_empty() {
         return Err(without.unwrap_or(PoolError::DriveCount));
     }
     crate::run::block_on(move |io| async move {
-        for drive in &drives {
-            wipe(&io, drive).await?;
+        for side in &sides {
+            wipe_side(&io, side).await?;
         }
         Ok(())
     })
 }
 
-/// Overwrites all superblocks of a drive.
+/// Overwrites all superblocks of a drive: of a mirror, those of all sides, the failed ones as far as they take it.
 async fn wipe(io: &Io, drive: &Drive) -> Result<(), PoolError> {
-    for place in copies(drive.bytes).concat() {
-        let buffer = Buffer::try_allocate(LENGTH).ok_or(PoolError::OutOfMemory)?;
-        let (result, _) = drive.write(io, place, buffer, 0..LENGTH, false).await;
-        result.map_err(|error| drive.error("write", error))?;
+    let mut result = Ok(());
+    for (number, side) in drive.sides() {
+        let wiped = wipe_side(io, side).await;
+        if drive.state(number) != SideState::Stale {
+            result = result.and(wiped);
+        }
     }
-    let synced = drive.sync(io).await;
-    synced.map_err(|error| drive.error("fdatasync", error))
+    result
+}
+
+/// Overwrites all superblocks of a side.
+pub(crate) async fn wipe_side(io: &Io, side: &Side) -> Result<(), PoolError> {
+    for place in copies(side.bytes).concat() {
+        let buffer = Buffer::try_allocate(LENGTH).ok_or(PoolError::OutOfMemory)?;
+        let (result, _) = side.write(io, place, buffer, 0..LENGTH, false).await;
+        result.map_err(|error| side.error("write", error))?;
+    }
+    let synced = side.sync(io).await;
+    synced.map_err(|error| side.error("fdatasync", error))
+}
+
+/// Files that were made for a pool; unless they become part of it, they go again.
+#[derive(Debug, Default)]
+pub(crate) struct Made(pub Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Where the drive of a place is, for messages.

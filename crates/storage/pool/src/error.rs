@@ -35,7 +35,7 @@ pub enum PoolError {
     /// The list of drives does not fit the pool.
     #[error(
         "pool {pool}: {found} of its {expected} drives were named; name all of them. Those with these UUIDs are missing: \
-         {missing}"
+         {missing}{advice}"
     )]
     DrivesMissing {
         pool: String,
@@ -43,6 +43,8 @@ pub enum PoolError {
         found: usize,
         /// UUIDs of the drives that were not named.
         missing: String,
+        /// What else can be done, if anything.
+        advice: &'static str,
     },
     /// A drive carries the pool's name, and the others do not list it.
     #[error(
@@ -103,6 +105,29 @@ pub enum PoolError {
     DriveTwice { path: PathBuf },
     #[error("a pool has 1 to {} drives", crate::format::superblock::DRIVES_MAX)]
     DriveCount,
+    #[error("mirrors have two drives each; name an even number of them")]
+    OddMirror,
+    /// The pool would have data of which there is one copy.
+    #[error("pool {pool}: all its drives are mirrors; add two, the second one with --mirror")]
+    NeedsMirror { pool: String },
+    #[error("pool {pool}: {} is no side of a mirror", path.display())]
+    NoMirror { pool: String, path: PathBuf },
+    #[error("pool {pool}: {} is part of a mirror already", path.display())]
+    IsMirror { pool: String, path: PathBuf },
+    /// The other side has not all data.
+    #[error("pool {pool}: {} is the only side of its mirror that has all data", path.display())]
+    LastSide { pool: String, path: PathBuf },
+    #[error(
+        "pool {pool}: {} has all data of its mirror; scrub the pool, leave it out by longshore pool offline, and then \
+         replace it", path.display()
+    )]
+    SideInUse { pool: String, path: PathBuf },
+    #[error("pool {pool}: {} failed while data was copied to it", path.display())]
+    SideFailed { pool: String, path: PathBuf },
+    #[error(
+        "{}: is smaller than the drive that it is to mirror, which takes {needed} bytes", path.display()
+    )]
+    SmallSide { path: PathBuf, needed: u64 },
     #[error(
         "a snapshot is made of 1 to {} volumes at a time",
         crate::pool::GROUP_MAX

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{Extent, Operation, Request, VolumeSpec};
 
-use crate::open::{create_on, open_on};
+use crate::open::{Opening, create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Disks, Rig};
 use crate::{NewVolume, POOL, Pool, VolumeSettings};
@@ -53,11 +53,15 @@ fn write(rig: &mut Rig, pool: &Arc<Pool>, name: &str, first: u64, numbers: std::
 /// records behind the checkpoint, and some of it in the checkpoint.
 const ZSTD_AND_SETTINGS: &[u8] = include_bytes!("../fixtures/zstd-and-settings.lz4");
 
+/// Side 0 of a mirror with the same in it, which has the incompatible feature 3.
+const MIRROR: &[u8] = include_bytes!("../fixtures/mirror.lz4");
+
 /// What a fixture is made by.
-fn history() -> Disks {
-    let mut rig = Rig::new(Disks::new(&[DRIVE], 1));
+fn history(is_mirrored: bool) -> Disks {
+    let sides = 1 + usize::from(is_mirrored);
+    let mut rig = Rig::new(Disks::new(&[DRIVE; 2][..sides], 1));
     let drives = rig.disks.drives();
-    let pool = rig.run(|io| async move { create_on(&io, "fixture", drives).await });
+    let pool = rig.run(|io| async move { create_on(&io, "fixture", drives, is_mirrored).await });
     let pool = pool.expect("power").expect("a pool");
     for (name, codec) in [("raw", Codec::Raw), ("packed", Codec::Lz4)] {
         let new = NewVolume {
@@ -106,10 +110,10 @@ fn expect_pages(rig: &mut Rig, pool: &Arc<Pool>, name: &str, numbers: &[u8]) {
     }
 }
 
-fn check(disks: Disks) {
+fn check(disks: Disks, how: Opening) {
     let mut rig = Rig::new(disks);
     let drives = rig.disks.drives();
-    let pool = rig.run(|io| async move { open_on(&io, drives, false).await });
+    let pool = rig.run(|io| async move { open_on(&io, drives, how).await });
     let pool = pool.expect("power").expect("the pool opens");
     assert_eq!(pool.name(), "fixture");
     let mut expect = |name: &str, numbers: &[u8]| expect_pages(&mut rig, &pool, name, numbers);
@@ -141,22 +145,41 @@ fn keep(disks: &Disks, variable: &str) {
 
 #[test]
 fn drives_of_version_1_open() {
-    check(stored(VERSION_1));
+    check(stored(VERSION_1), Opening::default());
 }
 
 /// The same for what this version writes. With `LONGSHORE_FIXTURE` set, that is kept in the file of this name.
 #[test]
 fn drives_of_this_version_open() {
-    let disks = history();
+    let disks = history(false);
     keep(&disks, "LONGSHORE_FIXTURE");
-    check(disks.kill(1));
+    check(disks.kill(1), Opening::default());
+}
+
+/// A pool opens without the other side, when that is asked for.
+const WITHOUT: Opening = Opening {
+    is_read_only: false,
+    is_degraded: true,
+};
+
+#[test]
+fn a_side_of_a_mirror_opens() {
+    check(stored(MIRROR), WITHOUT);
+}
+
+/// The same for what this version writes. With `LONGSHORE_MIRROR_FIXTURE` set, side 0 is kept in the file of this name.
+#[test]
+fn mirrors_of_this_version_open() {
+    let disks = history(true);
+    keep(&disks, "LONGSHORE_MIRROR_FIXTURE");
+    check(disks.kill(1), Opening::default());
 }
 
 /// What the fixture with zstd and settings is made by.
 fn history_with_settings() -> Disks {
     let mut rig = Rig::new(Disks::new(&[DRIVE], 1));
     let drives = rig.disks.drives();
-    let pool = rig.run(|io| async move { create_on(&io, "fixture", drives).await });
+    let pool = rig.run(|io| async move { create_on(&io, "fixture", drives, false).await });
     let pool = pool.expect("power").expect("a pool");
     let make = |rig: &mut Rig, name: &str, codec, reserve| {
         let new = NewVolume {
@@ -199,7 +222,7 @@ fn history_with_settings() -> Disks {
 fn check_settings(disks: Disks) {
     let mut rig = Rig::new(disks);
     let drives = rig.disks.drives();
-    let pool = rig.run(|io| async move { open_on(&io, drives, false).await });
+    let pool = rig.run(|io| async move { open_on(&io, drives, Opening::default()).await });
     let pool = pool.expect("power").expect("the pool opens");
     let volumes = pool.volumes().into_iter();
     let found: Vec<_> = volumes

@@ -31,6 +31,10 @@ pub mod format;
 mod log;
 pub mod map;
 mod members;
+mod mend;
+mod mirror;
+#[cfg(test)]
+mod mirror_tests;
 mod open;
 pub mod place;
 mod pool;
@@ -48,6 +52,7 @@ mod settings;
 #[cfg(test)]
 mod settings_tests;
 mod shared;
+mod side;
 pub mod state;
 mod sync;
 #[cfg(test)]
@@ -64,8 +69,10 @@ mod write;
 pub use backend::{POOL, PoolBackend, PoolOptions};
 pub use contents::{Listed, ListedSnapshot, Reserve, Usage};
 pub use desk::{Work, WorkKind, WorkState};
+pub use drive::SideState;
 pub use drives::{NewDrive, wipe_drives};
 pub use error::PoolError;
+pub use mirror::{ListedSide, Slot};
 pub use open::{NewPool, read_label};
 pub use pool::{NewVolume, Pool};
 pub use report::{Finding, Report};

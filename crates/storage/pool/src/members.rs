@@ -1,12 +1,12 @@
 //! The drives that a pool lies on now. They change while it is open.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use uuid::Uuid;
 
 use crate::drive::Drive;
-use crate::format::superblock::{DriveEntry, REMOVED_DRIVES, Superblock};
+use crate::format::superblock::{DriveEntry, MIRRORS, Mirror, REMOVED_DRIVES, Superblock};
 use crate::place::Place;
 
 /// What all superblocks of a pool say, and never changes.
@@ -38,12 +38,15 @@ impl Label {
     pub fn superblock(&self, present: &Present, drive: u8) -> Superblock {
         let has_removed = present.entries.iter().any(DriveEntry::is_removed);
         let removed = if has_removed { REMOVED_DRIVES } else { 0 };
+        let has_mirrors = present.entries.iter().any(|entry| entry.mirror.is_some());
+        let mirrors = if has_mirrors { MIRRORS } else { 0 };
         Superblock {
-            incompatible: self.incompatible & !REMOVED_DRIVES | removed,
+            incompatible: self.incompatible & !LISTED | removed | mirrors,
             read_only_compatible: self.read_only_compatible,
             pool: self.pool,
             name: self.name.clone(),
             drive,
+            side: 0,
             drives: present.entries.clone(),
             segment_bytes: self.segment_bytes,
             unit: self.unit,
@@ -53,6 +56,9 @@ impl Label {
         }
     }
 }
+
+/// Features that the list of drives has or has not.
+pub const LISTED: u64 = REMOVED_DRIVES | MIRRORS;
 
 /// Drives by their numbers.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +78,44 @@ impl Present {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.drives.iter().flatten().count()
+    }
+
+    /// The same, with the sides of mirrors that are stale now.
+    pub fn as_they_are(&self) -> Self {
+        let mut now = self.clone();
+        for (entry, drive) in now.entries.iter_mut().zip(&self.drives) {
+            if let (Some(mirror), Some(drive)) = (&mut entry.mirror, drive) {
+                mirror.stale = drive.stale();
+            }
+        }
+        now
+    }
+
+    /// Whether superblocks take a side for current that is not, or the other way round.
+    fn is_unmarked(&self) -> bool {
+        let mut listed = self.entries.iter().zip(&self.drives);
+        listed.any(|(entry, drive)| match (entry.mirror, drive) {
+            (Some(mirror), Some(drive)) => mirror.stale != drive.stale(),
+            (None, _) | (_, None) => false,
+        })
+    }
+
+    /// The number of the drive, and of its side, that lies there.
+    pub fn find(&self, is_it: impl Fn(&Path) -> bool) -> Option<(u8, u8)> {
+        self.each().find_map(|(number, drive)| {
+            let mut sides = drive.sides();
+            let (side, _) = sides.find(|(_, side)| is_it(&side.path))?;
+            Some((number, side))
+        })
+    }
+
+    /// The drives as they are with another in place of one.
+    pub fn instead(&self, number: u8, entry: DriveEntry, drive: Drive) -> Self {
+        let mut instead = self.clone();
+        let place = usize::from(number);
+        instead.entries[place] = entry;
+        instead.drives[place] = Some(Arc::new(drive));
+        instead
     }
 
     /// The drives as they are with another one behind them.
@@ -144,9 +188,26 @@ impl Members {
         present.drives.get(usize::from(place.drive()))?.clone()
     }
 
+    /// Paths of all sides of all drives that are there.
     pub fn paths(&self) -> Vec<PathBuf> {
         let present = self.read();
-        let drives = present.drives.iter().flatten();
-        drives.map(|drive| drive.path.clone()).collect()
+        let sides = present.each().flat_map(|(_, drive)| drive.sides());
+        sides.map(|(_, side)| side.path.clone()).collect()
+    }
+
+    /// Whether superblocks have to be written anew for what became of a side.
+    pub fn is_unmarked(&self) -> bool {
+        self.read().is_unmarked()
+    }
+
+    /// Superblocks say so now.
+    pub fn mark(&self, written: &[DriveEntry]) {
+        let mut known = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        for (entry, written) in known.entries.iter_mut().zip(written) {
+            if let (Some(mirror), Some(Mirror { stale, .. })) = (&mut entry.mirror, written.mirror)
+            {
+                mirror.stale = stale;
+            }
+        }
     }
 }

@@ -13,11 +13,11 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
-use crate::drive::{Drive, io_error};
+use crate::drive::{Drive, SideState};
 use crate::error::PoolError;
 use crate::format::RESERVED_BYTES;
 use crate::format::superblock::{
-    DRIVES_MAX, DriveEntry, LENGTH, READ_ONLY_COMPATIBLE_KNOWN, SEGMENT_MAX, SEGMENT_MIN,
+    DRIVES_MAX, DriveEntry, LENGTH, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENT_MAX, SEGMENT_MIN,
     SEGMENTS_MAX, Superblock, copies, tail_start,
 };
 use crate::log::{Failure, Inner};
@@ -27,6 +27,7 @@ use crate::pool::{Newest, Pool, check_name};
 use crate::recovery::{Recovered, recover};
 use crate::run::block_on;
 use crate::segments::Segments;
+use crate::side::{Side, io_error};
 use crate::state::State;
 
 /// Bytes of the smallest drive.
@@ -45,6 +46,8 @@ pub struct NewPool {
     /// Files and devices, in their order. A file that is missing is made, with `size` bytes.
     pub drives: Vec<PathBuf>,
     pub size: Option<u64>,
+    /// The first and second drive are a mirror, the third and fourth, and so on.
+    pub is_mirrored: bool,
     /// Bypass the page cache.
     pub is_direct: bool,
     /// What the drives hold is overwritten.
@@ -58,16 +61,19 @@ impl Pool {
     /// A drive cannot be used, or holds data.
     pub fn create(new: &NewPool) -> Result<Arc<Self>, PoolError> {
         check_name(&new.name)?;
-        if new.drives.is_empty() || new.drives.len() > DRIVES_MAX {
+        let sides_each = if new.is_mirrored { 2 } else { 1 };
+        if new.drives.is_empty() || new.drives.len() > DRIVES_MAX * sides_each {
             return Err(PoolError::DriveCount);
         }
-        let mut drives = Vec::new();
-        for path in &new.drives {
-            let drive = create_drive(new, path)?;
-            drives.push(drive);
+        if !new.drives.len().is_multiple_of(sides_each) {
+            return Err(PoolError::OddMirror);
         }
-        let name = new.name.clone();
-        block_on(move |io| async move { create_on(&io, &name, drives).await })
+        let mut sides = Vec::new();
+        for path in &new.drives {
+            sides.push(create_side(new, path)?);
+        }
+        let (name, is_mirrored) = (new.name.clone(), new.is_mirrored);
+        block_on(move |io| async move { create_on(&io, &name, sides, is_mirrored).await })
     }
 
     /// Opens the pool that lies on these drives, whatever their order. Blocks.
@@ -79,11 +85,52 @@ impl Pool {
         is_direct: bool,
         is_read_only: bool,
     ) -> Result<Arc<Self>, PoolError> {
-        let drives = paths
-            .iter()
-            .map(|path| open_drive(path, is_direct, is_read_only));
-        let drives = drives.collect::<Result<Vec<_>, _>>()?;
-        block_on(move |io| async move { open_on(&io, drives, is_read_only).await })
+        Self::open_with(
+            paths,
+            is_direct,
+            Opening {
+                is_read_only,
+                // A look at what is left does no harm.
+                is_degraded: is_read_only,
+            },
+        )
+    }
+
+    /// Opens the pool though a side of a mirror is missing that it does not know to be stale, and leaves that out. Blocks.
+    ///
+    /// # Errors
+    /// Both sides of a mirror are missing, and all else that [`Self::open`] says.
+    pub fn open_degraded(paths: &[PathBuf], is_direct: bool) -> Result<Arc<Self>, PoolError> {
+        Self::open_with(
+            paths,
+            is_direct,
+            Opening {
+                is_read_only: false,
+                is_degraded: true,
+            },
+        )
+    }
+
+    fn open_with(paths: &[PathBuf], is_direct: bool, how: Opening) -> Result<Arc<Self>, PoolError> {
+        let mut sides = Vec::new();
+        let mut missing = None;
+        for path in paths {
+            match open_side(path, is_direct, how.is_read_only) {
+                Ok(side) => sides.push(side),
+                // The pool may do without a side of a mirror; one that somebody has open is there.
+                Err(error @ PoolError::Io { .. }) => missing = missing.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        if sides.is_empty() {
+            return Err(missing.unwrap_or(PoolError::DriveCount));
+        }
+        let opened = block_on(move |io| async move { open_on(&io, sides, how).await });
+        match (opened, missing) {
+            // Why a drive is missing tells more than that it is.
+            (Err(PoolError::DrivesMissing { .. }), Some(error)) => Err(error),
+            (opened, _) => opened,
+        }
     }
 
     /// Makes a last checkpoint, so that the pool opens at once. Blocks. Without it nothing is lost.
@@ -118,22 +165,37 @@ impl Pool {
 pub fn read_label(path: &Path) -> Result<Superblock, PoolError> {
     let options = OpenOptions::new().read(true).open(path);
     let file = options.map_err(|error| io_error("open", path, error))?;
-    label_of(&drive_of(file, path, false)?)
+    label_of(&side_of(file, path, false)?)
 }
 
-/// What the superblock of a drive that is open says.
-pub(crate) fn label_of(drive: &Drive) -> Result<Superblock, PoolError> {
-    let drive = drive.clone();
-    block_on(move |io| async move { newest_label(&io, &drive).await })
+/// What the superblock of a file or device that is open says.
+pub(crate) fn label_of(side: &Side) -> Result<Superblock, PoolError> {
+    let side = side.clone();
+    block_on(move |io| async move { newest_label(&io, &side).await })
+}
+
+/// How a pool is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Opening {
+    pub is_read_only: bool,
+    /// A side of a mirror may be missing that the pool does not know to be stale.
+    pub is_degraded: bool,
 }
 
 /// Makes a pool on drives that are open.
 pub(crate) async fn create_on(
     io: &Io,
     name: &str,
-    drives: Vec<Drive>,
+    sides: Vec<Side>,
+    is_mirrored: bool,
 ) -> Result<Arc<Pool>, PoolError> {
-    let segment_bytes = segment_bytes(&drives);
+    let segment_bytes = segment_bytes(&sides);
+    let mut drives = Vec::new();
+    let mut sides = sides.into_iter();
+    while let Some(side) = sides.next() {
+        let second = if is_mirrored { sides.next() } else { None };
+        drives.push(Drive::new(side, second));
+    }
     let mut present = Present::default();
     for drive in drives {
         let entry = entry_of(&drive, &present, segment_bytes);
@@ -163,6 +225,7 @@ pub(crate) async fn create_on(
         next_generation: 1,
         replayed: 0,
         torn: 0,
+        used: Vec::new(),
     };
     let pool = assemble(label, present, recovered, false);
     crate::clean::checkpoint_now(&pool, io).await?;
@@ -179,16 +242,21 @@ pub(crate) fn entry_of(drive: &Drive, present: &Present, segment_bytes: u64) -> 
         id: Uuid::new_v4(),
         first_segment,
         segments: room.min(SEGMENTS_MAX - first_segment.min(SEGMENTS_MAX)),
+        mirror: drive.is_mirror.then(|| Mirror {
+            id: Uuid::new_v4(),
+            stale: None,
+        }),
     }
 }
 
 /// Opens the pool on drives that are open.
 pub(crate) async fn open_on(
     io: &Io,
-    drives: Vec<Drive>,
-    is_read_only: bool,
+    sides: Vec<Side>,
+    how: Opening,
 ) -> Result<Arc<Pool>, PoolError> {
-    let (label, drives) = sort_drives(io, drives).await?;
+    let is_read_only = how.is_read_only;
+    let (label, drives) = sort_drives(io, sides, how).await?;
     if !is_read_only {
         if label.read_only_compatible & !READ_ONLY_COMPATIBLE_KNOWN != 0 {
             return Err(PoolError::LaterVersion { pool: label.name });
@@ -202,7 +270,7 @@ pub(crate) async fn open_on(
                 .map_err(|error| drive.error("fdatasync", error))?;
         }
     }
-    let recovered = recover(io, &label, &drives).await?;
+    let mut recovered = recover(io, &label, &drives).await?;
     if recovered.replayed > 0 {
         tracing::info!(
             pool = label.name,
@@ -215,8 +283,14 @@ pub(crate) async fn open_on(
         entries: label.drives.clone(),
         drives,
     };
+    let used = std::mem::take(&mut recovered.used);
+    let has_replayed = recovered.replayed > 0;
     let pool = assemble(Label::of(&label), present, recovered, is_read_only);
     if !is_read_only {
+        // What was being written when the power went may be on one side of a mirror alone.
+        if has_replayed {
+            pool.mend_segments(io, &used).await;
+        }
         match crate::clean::checkpoint_now(&pool, io).await {
             Err(PoolError::NoSpace { .. }) => {
                 tracing::error!(
@@ -268,81 +342,179 @@ fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: 
 /// The drives of a pool by their numbers; of those that were removed, nothing.
 type Numbered = Vec<Option<Arc<Drive>>>;
 
-/// The newest superblock of all drives, and the drives by their numbers.
-async fn sort_drives(io: &Io, drives: Vec<Drive>) -> Result<(Superblock, Numbered), PoolError> {
-    let mut found: Vec<(Superblock, Drive)> = Vec::new();
-    for drive in drives {
-        let label = newest_label(io, &drive).await?;
-        if found.iter().any(|(other, _)| other.pool != label.pool) {
-            return Err(PoolError::OtherPool { path: drive.path });
+/// The sides of a drive that were found, and whether they are current.
+type Places = [Option<(Arc<Side>, SideState)>; 2];
+
+/// A side, and what its superblock says.
+struct Labeled {
+    own: Superblock,
+    side: Side,
+}
+
+/// The newest superblock of all sides, and the drives by their numbers.
+async fn sort_drives(
+    io: &Io,
+    sides: Vec<Side>,
+    how: Opening,
+) -> Result<(Superblock, Numbered), PoolError> {
+    let mut found: Vec<Labeled> = Vec::new();
+    let mut unreadable = Vec::new();
+    for side in sides {
+        let own = match newest_label(io, &side).await {
+            Ok(own) => own,
+            // The pool may do without a side of a mirror.
+            Err(error) => {
+                unreadable.push(error);
+                continue;
+            }
+        };
+        if found.iter().any(|other| other.own.pool != own.pool) {
+            return Err(PoolError::OtherPool { path: side.path });
         }
-        if found
-            .iter()
-            .any(|(other, _)| own_id(other) == own_id(&label))
-        {
-            return Err(PoolError::DriveTwice { path: drive.path });
+        if found.iter().any(|other| own_id(&other.own) == own_id(&own)) {
+            return Err(PoolError::DriveTwice { path: side.path });
         }
-        found.push((label, drive));
+        found.push(Labeled { own, side });
     }
     // A drive that was being added when the power went may be as new as the others, which do not know of it.
-    let newest = found
-        .iter()
-        .map(|(label, _)| label)
-        .max_by_key(|label| (label.number, std::cmp::Reverse(label.drives.len())));
+    if found.is_empty()
+        && let Some(error) = unreadable.pop()
+    {
+        return Err(error);
+    }
+    let newest = found.iter().map(|found| &found.own).max_by_key(|label| {
+        let sides = label
+            .drives
+            .iter()
+            .map(|it| it.sides().iter().flatten().count());
+        (label.number, std::cmp::Reverse(sides.sum::<usize>()))
+    });
     let label = newest.ok_or(PoolError::DriveCount)?.clone();
-    let mut numbered: Numbered = vec![None; label.drives.len()];
-    for (own, drive) in found {
+    let mut places: Vec<Places> = Vec::new();
+    places.resize_with(label.drives.len(), Default::default);
+    for Labeled { own, side } in found {
         let number = usize::from(own.drive);
         let entry = label.drives.get(number);
-        let Some(entry) = entry.filter(|entry| entry.id == own_id(&own)) else {
+        let place = usize::from(own.side);
+        let is_listed = |entry: &&DriveEntry| entry.sides().get(place) == Some(&Some(own_id(&own)));
+        let Some(entry) = entry.filter(is_listed) else {
             return Err(PoolError::NotMember {
-                path: drive.path,
+                path: side.path,
                 pool: label.name,
             });
         };
-        // A power cut leaves drives one superblock apart.
-        if own.number + 1 < label.number {
-            return Err(PoolError::Stale { path: drive.path });
+        let mut state = SideState::Current;
+        if let Some(mirror) = entry.mirror
+            && mirror.stale == Some(own.side)
+        {
+            tracing::warn!(
+                path = %side.path.display(),
+                "a side of a mirror is stale, and is not used; fill it by: longshore pool replace"
+            );
+            state = SideState::Stale;
+        } else if own.number + 1 < label.number {
+            // A power cut leaves drives one superblock apart.
+            return Err(PoolError::Stale { path: side.path });
         }
         let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
-        if tail_start(drive.bytes) < needed {
-            return Err(io_error("read", &drive.path, io::ErrorKind::UnexpectedEof));
+        if tail_start(side.bytes) < needed {
+            return Err(io_error("read", &side.path, io::ErrorKind::UnexpectedEof));
         }
-        numbered[number] = Some(Arc::new(drive));
+        places[number][place] = Some((Arc::new(side), state));
     }
-    let of_pool = label.drives.iter().filter(|entry| !entry.is_removed());
-    let expected = of_pool.count();
-    let count = numbered.iter().flatten().count();
-    if count != expected {
-        let listed = label.drives.iter().zip(&numbered);
-        let missing = listed.filter(|(entry, drive)| drive.is_none() && !entry.is_removed());
-        let missing: Vec<String> = missing.map(|(entry, _)| entry.id.to_string()).collect();
+    let missing = missing_sides(&label, &places, how);
+    let absent = places.iter().zip(&label.drives).map(|(place, entry)| {
+        if entry.is_removed() {
+            return 0;
+        }
+        let listed = place.iter().zip(entry.sides());
+        listed
+            .filter(|(there, id)| there.is_none() && id.is_some())
+            .count()
+    });
+    let absent: usize = absent.sum();
+    if let Some(error) = unreadable.pop() {
+        if !missing.is_empty() || unreadable.len() >= absent {
+            return Err(error);
+        }
+        tracing::warn!(%error, "a side of a mirror is left out");
+    }
+    if !missing.is_empty() {
+        let sides = label.drives.iter().filter(|entry| !entry.is_removed());
+        let expected = sides.map(|it| it.sides().iter().flatten().count()).sum();
+        let ids: Vec<String> = missing.iter().map(Uuid::to_string).collect();
+        // One side of each mirror is enough to go on.
+        let is_mirrored = missing_sides(
+            &label,
+            &places,
+            Opening {
+                is_degraded: true,
+                ..how
+            },
+        )
+        .is_empty();
         return Err(PoolError::DrivesMissing {
             pool: label.name,
             expected,
-            found: count,
-            missing: missing.join(", "),
+            found: expected - missing.len(),
+            missing: ids.join(", "),
+            advice: if is_mirrored {
+                "; to go on without: longshore pool offline"
+            } else {
+                ""
+            },
         });
     }
+    let listed = label.drives.iter().zip(places);
+    let numbered = listed.map(|(entry, [first, second])| {
+        if entry.is_removed() {
+            return None;
+        }
+        if entry.mirror.is_none() {
+            return first.map(|(side, _)| Arc::new(Drive::single((*side).clone())));
+        }
+        let states = [&first, &second].map(|it| it.as_ref().map_or(SideState::Stale, |it| it.1));
+        let sides = [first, second].map(|it| it.map(|(side, _)| side));
+        Some(Arc::new(Drive::mirror(sides, states)))
+    });
+    let numbered = numbered.collect();
     Ok((label, numbered))
 }
 
-/// The UUID of the drive that a superblock lies on.
-fn own_id(label: &Superblock) -> Uuid {
-    label.drives[usize::from(label.drive)].id
+/// Identifiers of sides that are missing, and without which the pool is not opened.
+fn missing_sides(label: &Superblock, places: &[Places], how: Opening) -> Vec<Uuid> {
+    let mut missing = Vec::new();
+    let listed = label.drives.iter().zip(places);
+    for (entry, place) in listed.filter(|(entry, _)| !entry.is_removed()) {
+        let mut there = place.iter().flatten();
+        let is_one_current = there.any(|(_, state)| *state == SideState::Current);
+        for (number, id) in (0_u8..).zip(entry.sides()) {
+            let is_there = place[usize::from(number)].is_some();
+            let is_stale = entry.mirror.is_some_and(|it| it.stale == Some(number));
+            let may_lack = is_one_current && (is_stale || how.is_degraded);
+            missing.extend(id.filter(|_| !is_there && !may_lack));
+        }
+    }
+    missing
 }
 
-async fn newest_label(io: &Io, drive: &Drive) -> Result<Superblock, PoolError> {
+/// The UUID of the side that a superblock lies on.
+fn own_id(label: &Superblock) -> Uuid {
+    let sides = label.drives[usize::from(label.drive)].sides();
+    sides[usize::from(label.side)].unwrap_or_default()
+}
+
+async fn newest_label(io: &Io, side: &Side) -> Result<Superblock, PoolError> {
     let mut newest: Option<Superblock> = None;
     let mut damage = None;
-    for place in copies(drive.bytes).concat() {
-        if place + crate::format::long(LENGTH) > drive.bytes {
+    for place in copies(side.bytes).concat() {
+        if place + crate::format::long(LENGTH) > side.bytes {
             continue;
         }
-        let bytes = match drive.read_new(io, place, LENGTH).await {
+        let bytes = match side.read_new(io, place, LENGTH).await {
             Ok(bytes) => bytes,
             Err(error) => {
-                damage = Some(drive.error("read", error));
+                damage = Some(side.error("read", error));
                 continue;
             }
         };
@@ -358,7 +530,7 @@ async fn newest_label(io: &Io, drive: &Drive) -> Result<Superblock, PoolError> {
             Err(crate::format::FormatError::Magic) => {}
             Err(source) => {
                 damage = Some(PoolError::Damaged {
-                    pool: drive.path.display().to_string(),
+                    pool: side.path.display().to_string(),
                     what: "the superblock".into(),
                     source,
                 });
@@ -367,14 +539,14 @@ async fn newest_label(io: &Io, drive: &Drive) -> Result<Superblock, PoolError> {
     }
     newest.ok_or_else(|| {
         damage.unwrap_or_else(|| PoolError::NoPool {
-            path: drive.path.clone(),
+            path: side.path.clone(),
         })
     })
 }
 
 /// Bytes of a segment of a pool on these drives.
-fn segment_bytes(drives: &[Drive]) -> u64 {
-    let smallest = drives.iter().map(|drive| drive.bytes).min().unwrap_or(0);
+fn segment_bytes(sides: &[Side]) -> u64 {
+    let smallest = sides.iter().map(|side| side.bytes).min().unwrap_or(0);
     let wanted = (smallest / SEGMENTS_WANTED).max(1);
     let bytes = 1 << wanted.ilog2();
     bytes.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
@@ -383,8 +555,8 @@ fn segment_bytes(drives: &[Drive]) -> u64 {
 const _: () = assert!(*SEGMENT_BYTES.start() >= SEGMENT_MIN as u64);
 const _: () = assert!(*SEGMENT_BYTES.end() <= SEGMENT_MAX as u64);
 
-/// Opens a drive that is to become one of a pool, and makes the file if there is none. Blocks.
-pub(crate) fn create_drive(new: &NewPool, path: &Path) -> Result<Drive, PoolError> {
+/// Opens what is to become a drive of a pool, or a side of one, and makes the file if there is none. Blocks.
+pub(crate) fn create_side(new: &NewPool, path: &Path) -> Result<Side, PoolError> {
     let mut made = false;
     if let Some(size) = new.size
         && !path.exists()
@@ -399,33 +571,33 @@ pub(crate) fn create_drive(new: &NewPool, path: &Path) -> Result<Drive, PoolErro
         file.set_len(size)
             .map_err(|error| io_error("ftruncate", path, error))?;
     }
-    let drive = open_drive(path, new.is_direct, false)
-        .and_then(|drive| admit_drive(new, drive))
+    let side = open_side(path, new.is_direct, false)
+        .and_then(|side| admit_side(new, side))
         .inspect_err(|_| {
             if made {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-    Ok(drive)
+    Ok(side)
 }
 
-fn admit_drive(new: &NewPool, drive: Drive) -> Result<Drive, PoolError> {
-    if drive.bytes < DRIVE_MIN {
-        return Err(PoolError::TooSmall { path: drive.path });
+fn admit_side(new: &NewPool, side: Side) -> Result<Side, PoolError> {
+    if side.bytes < DRIVE_MIN {
+        return Err(PoolError::TooSmall { path: side.path });
     }
-    if !new.force && !is_empty(&drive)? {
-        return Err(PoolError::NotEmpty { path: drive.path });
+    if !new.force && !is_empty(&side)? {
+        return Err(PoolError::NotEmpty { path: side.path });
     }
-    Ok(drive)
+    Ok(side)
 }
 
 /// Whether there are zeros where file systems, partition tables and pools have their headers.
-fn is_empty(drive: &Drive) -> Result<bool, PoolError> {
-    let (drive, bytes) = (drive.clone(), drive.bytes);
+fn is_empty(side: &Side) -> Result<bool, PoolError> {
+    let side = side.clone();
     block_on(move |io| async move {
-        for place in [0, tail_start(bytes)] {
-            let read = drive.read_new(&io, place, 128 << 10).await;
-            let data = read.map_err(|error| drive.error("read", error))?;
+        for place in [0, tail_start(side.bytes)] {
+            let read = side.read_new(&io, place, 128 << 10).await;
+            let data = read.map_err(|error| side.error("read", error))?;
             if data.iter().any(|byte| *byte != 0) {
                 return Ok(false);
             }
@@ -434,11 +606,11 @@ fn is_empty(drive: &Drive) -> Result<bool, PoolError> {
     })
 }
 
-pub(crate) fn open_drive(
+pub(crate) fn open_side(
     path: &Path,
     is_direct: bool,
     is_read_only: bool,
-) -> Result<Drive, PoolError> {
+) -> Result<Side, PoolError> {
     let mut options = OpenOptions::new();
     options.read(true).write(!is_read_only);
     let mut flags = OFlags::empty();
@@ -450,10 +622,10 @@ pub(crate) fn open_drive(
         .open(path)
         .map_err(|error| io_error("open", path, error))?;
     lock::lock(&file, path, is_read_only)?;
-    drive_of(file, path, is_direct)
+    side_of(file, path, is_direct)
 }
 
-fn drive_of(file: File, path: &Path, is_direct: bool) -> Result<Drive, PoolError> {
+fn side_of(file: File, path: &Path, is_direct: bool) -> Result<Side, PoolError> {
     let metadata = file
         .metadata()
         .map_err(|error| io_error("fstat", path, error))?;
@@ -469,7 +641,7 @@ fn drive_of(file: File, path: &Path, is_direct: bool) -> Result<Drive, PoolError
     } else {
         512
     };
-    Ok(Drive {
+    Ok(Side {
         file: FileHandle(Arc::new(file)),
         path: path.to_owned(),
         is_direct,

@@ -12,6 +12,7 @@ use crate::format::chunk::{self, UnpackError};
 use crate::format::record::LayerId;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
 use crate::log::Inner;
+use crate::mend::Mended;
 use crate::place::{Codec, Content, Place, Stored};
 use crate::pool::{Pool, pages};
 use crate::segments::Pin;
@@ -166,20 +167,55 @@ impl Pool {
     ) -> (Result<(), ReadError>, Buffer) {
         let first = offset / PAGE_BYTES;
         let count = pages(offset + long(range.len())) - first;
-        let runs = {
-            let inner = self.lock();
-            resolve(&inner, inner.open[volume].read, first, count)
-        };
         let target = Target {
             offset,
             start: range.start,
             end: range.end,
         };
+        let resolved = || {
+            let inner = self.lock();
+            resolve(&inner, inner.open[volume].read, first, count)
+        };
+        let (result, buffer) = self.read_runs(io, resolved(), target, buffer).await;
+        match result {
+            Err(ReadError::Checksum | ReadError::Io(_)) if self.mend_runs(io, resolved()).await => {
+                self.read_runs(io, resolved(), target, buffer).await
+            }
+            result => (result, buffer),
+        }
+    }
+
+    async fn read_runs(
+        &self,
+        io: &Io,
+        runs: Vec<Run>,
+        target: Target,
+        buffer: Buffer,
+    ) -> (Result<(), ReadError>, Buffer) {
         if self.goes_straight(&runs, &target) {
             self.read_straight(io, runs, target, buffer).await
         } else {
             self.read_apart(io, runs, target, buffer).await
         }
+    }
+
+    /// Has what is damaged on one side of a mirror written anew. Whether it is worth reading again.
+    async fn mend_runs(&self, io: &Io, runs: Vec<Run>) -> bool {
+        let mut has_mended = false;
+        for run in &runs {
+            let (begin, length, sums) = match &run.kind {
+                RunKind::Raw { place, crcs } => (*place, PAGE, crcs.clone()),
+                RunKind::Chunk(stored) => {
+                    (stored.place, usize::from(stored.length), vec![stored.crc])
+                }
+                RunKind::Zeros | RunKind::Lost => continue,
+            };
+            for (number, sum) in (0..).zip(sums) {
+                let place = begin.plus(number * long(length));
+                has_mended |= self.mend(io, place, length, sum).await == Mended::OneSide;
+            }
+        }
+        has_mended
     }
 
     /// Whether all data can be read to where it belongs.

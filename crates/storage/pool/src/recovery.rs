@@ -21,6 +21,7 @@ use crate::format::{FormatError, long, short};
 use crate::place::{Content, Place};
 use crate::pool::Newest;
 use crate::segments::{Segments, Use};
+use crate::side::Side;
 use crate::state::State;
 
 /// Bytes that are read at once when a segment is searched for records.
@@ -38,6 +39,8 @@ pub struct Recovered {
     pub replayed: u64,
     /// Records, never flushed, of which a part is missing.
     pub torn: u64,
+    /// Segments that have records since the checkpoint.
+    pub used: Vec<u32>,
 }
 
 /// Reads a pool from its drives. Writes nothing.
@@ -95,6 +98,7 @@ pub async fn recover(
         next_generation: loaded.next_generation,
         replayed,
         torn,
+        used,
     })
 }
 
@@ -195,21 +199,32 @@ impl<'a> Loader<'a> {
         let begin = self.loaded.state.segments.place(segment).offset();
         let left = begin + self.loaded.state.segments.bytes() - place.offset();
         let length = short(left).min(256 << 10);
-        let bytes = drive.read_new(self.io, place.offset(), length).await;
-        let bytes = bytes.map_err(|error| drive.error("read", error))?;
-        let (header, content) =
-            PartHeader::open(&bytes).map_err(|error| damaged(self.label, what(), error))?;
-        let fits = header.pool == self.label.pool
-            && header.checkpoint == self.label.checkpoint_number
-            && header.index == index;
-        if !fits {
-            return Err(wrong("what it belongs to"));
+        let mut found = Err(wrong("its drive"));
+        // Of a mirror, the side counts that has it.
+        for (_, side) in drive.current() {
+            found = match side.read_new(self.io, place.offset(), length).await {
+                Err(error) => Err(side.error("read", error)),
+                Ok(bytes) => match PartHeader::open(&bytes) {
+                    Err(error) => Err(damaged(self.label, what(), error)),
+                    Ok((header, content)) => {
+                        let fits = header.pool == self.label.pool
+                            && header.checkpoint == self.label.checkpoint_number
+                            && header.index == index;
+                        fits.then(|| (header, content.to_vec()))
+                            .ok_or_else(|| wrong("what it belongs to"))
+                    }
+                },
+            };
+            if found.is_ok() {
+                break;
+            }
         }
+        let (header, content) = found?;
         self.loaded.state.segments.get_mut(segment).used = Use::Map;
         if !self.loaded.newest.segments.contains(&segment) {
             self.loaded.newest.segments.push(segment);
         }
-        Ok((header, content.to_vec()))
+        Ok((header, content))
     }
 
     fn take(&mut self, item: Item) -> Result<(), PoolError> {
@@ -317,7 +332,11 @@ impl Search<'_> {
         };
         let mut begun = Vec::new();
         for (segment, generation) in hand_out {
-            begun.push(self.begun(*segment, *generation).await?);
+            let mut best = Begun::No;
+            for (_, side) in self.drive(self.segments.place(*segment)).current() {
+                best = best.max(self.begun(side, *segment, *generation).await);
+            }
+            begun.push(best);
         }
         // Segments are used in their order: those before one that was begun were, whatever their headers say now.
         let last = begun.iter().rposition(|begun| *begun == Begun::Yes);
@@ -328,7 +347,10 @@ impl Search<'_> {
                 continue;
             }
             let before = found.by_number.len();
-            self.segment(*segment, *generation, &mut found).await?;
+            // A record may be whole on one side of a mirror alone.
+            for (_, side) in self.drive(self.segments.place(*segment)).current() {
+                self.segment(side, *segment, *generation, &mut found).await;
+            }
             if begun[place] == Begun::Yes || found.by_number.len() > before {
                 found.used.push(*segment);
             }
@@ -341,15 +363,14 @@ impl Search<'_> {
         drive.expect("segments lie on drives that are there")
     }
 
-    async fn begun(&self, segment: u32, generation: u64) -> Result<Begun, PoolError> {
+    async fn begun(&self, side: &Side, segment: u32, generation: u64) -> Begun {
         let place = self.segments.place(segment);
-        let drive = self.drive(place);
         let unit = unit(self.label);
         let length = unit + HEADER_MAX;
-        let read = drive.read_new(self.io, place.offset(), length).await;
+        let read = side.read_new(self.io, place.offset(), length).await;
         // What cannot be read may have been written.
         let Ok(head) = read else {
-            return Ok(Begun::Perhaps);
+            return Begun::Perhaps;
         };
         let (header, record) = head.split_at(unit);
         let has_record = RecordHeader::decode(record).is_ok_and(|header| {
@@ -358,9 +379,9 @@ impl Search<'_> {
                 && is_of_this_use(&header, generation)
         });
         if has_record {
-            return Ok(Begun::Yes);
+            return Begun::Yes;
         }
-        Ok(match SegmentHeader::decode(header) {
+        match SegmentHeader::decode(header) {
             Ok(header) if header.pool == self.label.pool && header.segment == segment => {
                 if header.generation == generation {
                     Begun::Yes
@@ -371,17 +392,11 @@ impl Search<'_> {
             Ok(_) => Begun::Perhaps,
             Err(_) if header.iter().all(|byte| *byte == 0) => Begun::No,
             Err(_) => Begun::Perhaps,
-        })
+        }
     }
 
-    async fn segment(
-        &self,
-        segment: u32,
-        generation: u64,
-        found: &mut Found,
-    ) -> Result<(), PoolError> {
+    async fn segment(&self, side: &Side, segment: u32, generation: u64, found: &mut Found) {
         let place = self.segments.place(segment);
-        let drive = self.drive(place);
         let bytes = short(self.segments.bytes());
         let unit = unit(self.label);
         let mut at = unit;
@@ -393,7 +408,7 @@ impl Search<'_> {
                 .is_some_and(|(begin, data)| *begin <= at && at + needed <= begin + data.len());
             if !is_there {
                 let length = WINDOW.min(bytes - at);
-                let read = drive
+                let read = side
                     .read_new(self.io, place.offset() + long(at), length)
                     .await;
                 match read {
@@ -401,7 +416,7 @@ impl Search<'_> {
                     Err(_) => {
                         // The part that can be read is looked at in small steps.
                         let length = needed;
-                        match drive
+                        match side
                             .read_new(self.io, place.offset() + long(at), length)
                             .await
                         {
@@ -438,17 +453,16 @@ impl Search<'_> {
             };
             at += step;
         }
-        Ok(())
     }
 }
 
 /// Whether a segment was begun since the checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Begun {
-    Yes,
     No,
     /// Its header tells nothing.
     Perhaps,
+    Yes,
 }
 
 struct Replay<'a> {
@@ -525,18 +539,26 @@ impl Replay<'_> {
         let length = usize::try_from(length.unwrap_or(0)).expect("32 bits fit");
         let drive = self.drives[usize::from(payload.drive())].as_ref();
         let drive = drive.expect("records lie on drives that are there");
-        let data = if length == 0 {
-            Vec::new()
-        } else {
+        // Of a mirror, a part counts that is whole on either side.
+        let mut sides: Vec<Vec<u8>> = Vec::new();
+        for (_, side) in drive.current() {
             let whole = length.next_multiple_of(drive.align);
-            let read = drive.read_new(self.io, payload.offset(), whole).await;
-            read.map_or(Vec::new(), |data| data.to_vec())
-        };
+            let read = match length {
+                0 => Ok(Vec::new()),
+                _ => side
+                    .read_new(self.io, payload.offset(), whole)
+                    .await
+                    .map(|data| data.to_vec()),
+            };
+            sides.push(read.unwrap_or_default());
+        }
+        let none = Vec::new();
         let mut kept = Vec::new();
         let mut ops = Vec::new();
         for part in &**parts {
             let is_op = matches!(part.kind, PartKind::Op { .. });
-            let is_intact = part.is_intact(&data);
+            let intact = sides.iter().find(|data| part.is_intact(data));
+            let (is_intact, data) = (intact.is_some(), intact.unwrap_or(&none));
             if is_op && is_intact {
                 let range =
                     start(part)..start(part) + usize::try_from(part.length).expect("32 bits fit");

@@ -7,8 +7,9 @@ use longshore_volume::Io;
 use crate::check::check_superblocks;
 use crate::desk::Step;
 use crate::format::record::LayerId;
-use crate::format::{PAGE_BYTES, crc, long, short};
+use crate::format::{PAGE_BYTES, crc, long};
 use crate::map::LEAF_PAGES;
+use crate::mend::Mended;
 use crate::place::{Content, Stored};
 use crate::pool::{Pool, snapshot_name};
 use crate::report::Report;
@@ -126,30 +127,29 @@ impl Scrub {
         Some((number, chunks))
     }
 
-    /// Reads chunks that lie near each other.
+    /// Reads chunks that lie near each other, on both sides of a mirror.
     async fn look_at(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, run: &[Chunk]) {
-        let end = |chunk: &Chunk| chunk.stored.place.offset() + u64::from(chunk.stored.length);
-        let Some((first, end)) = run.first().zip(run.iter().map(end).max()) else {
-            return;
-        };
-        let begin = first.stored.place;
-        let length = short(end - begin.offset());
-        let read = pool.read_bytes(io, begin, length).await;
-        for chunk in run {
-            let at = short(chunk.stored.place.offset() - begin.offset());
-            let length = usize::from(chunk.stored.length);
-            let is_intact = read.as_ref().is_ok_and(|(data, skip)| {
-                crc(&data[skip + at..skip + at + length]) == chunk.stored.crc
-            });
-            if !is_intact {
-                self.look_again(pool, io, layer, chunk).await;
-            }
+        let stored: Vec<Stored> = run.iter().map(|chunk| chunk.stored).collect();
+        for number in pool.damaged(io, &stored).await {
+            self.look_again(pool, io, layer, &run[number]).await;
         }
     }
 
-    /// Reads a chunk alone, and tells of it if it is damaged and still in use.
+    /// Reads a chunk alone, mends it where it can be, and tells of it if it is damaged and still in use.
     async fn look_again(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, chunk: &Chunk) {
         let length = usize::from(chunk.stored.length);
+        let place = chunk.stored.place;
+        if pool.mend(io, place, length, chunk.stored.crc).await == Mended::OneSide {
+            self.report.note(
+                whose(pool, layer),
+                format!(
+                    "offset {}: one side of the mirror was damaged at {}; the other one is intact, and was copied",
+                    chunk.page * PAGE_BYTES,
+                    place.offset()
+                ),
+            );
+            return;
+        }
         let what = match pool.read_bytes(io, chunk.stored.place, length).await {
             Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => return,
             Ok(_) => "the checksum does not match".to_owned(),

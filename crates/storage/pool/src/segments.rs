@@ -409,6 +409,7 @@ mod tests {
             id: Uuid::from_u128(1),
             first_segment,
             segments,
+            mirror: None,
         };
         let segments = Segments::new(vec![drive(0, 3), drive(3, 2)], 1 << 20);
         for number in 0..5 {
@@ -428,6 +429,7 @@ mod tests {
             id: Uuid::from_u128(1),
             first_segment: 0,
             segments: 1,
+            mirror: None,
         };
         let mut segments = Segments::new(vec![drive], 1 << 20);
         segments.get_mut(0).used = Use::Sealed;

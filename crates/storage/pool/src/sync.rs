@@ -42,7 +42,12 @@ impl Pool {
             };
             if starts {
                 let (pool, task_io) = (self.clone(), io.clone());
-                crate::run::spawn(io, async move { pool.run_sync(&task_io).await });
+                crate::run::spawn(io, async move {
+                    pool.run_sync(&task_io).await;
+                    if pool.members.is_unmarked() {
+                        pool.keep_house(&task_io);
+                    }
+                });
             }
             match receiver.await {
                 Ok(result) => return result,

@@ -16,8 +16,8 @@ use longshore_reactor::storage::{
 };
 use longshore_volume::{Executor, Io};
 
-use crate::drive::Drive;
 use crate::format::{long, short};
+use crate::side::Side;
 
 const SECTOR: usize = 512;
 
@@ -36,6 +36,10 @@ pub enum Planted {
     NoChecksum,
     /// Zeros of a layer do not hide what older layers hold.
     ForgetsZeros,
+    /// What only one side of a mirror has after a power cut is not copied to the other.
+    MendsNothing,
+    /// A side of a mirror is current before it has been filled.
+    CopiesNothing,
     /// A drive that is added has its superblocks together with the others.
     ListsBeforeTheDrive,
 }
@@ -118,6 +122,8 @@ pub struct Disks {
     pub trouble: Option<(u64, Trouble)>,
     /// Syncs do nothing: a fault that tests have to find.
     pub skips_syncs: bool,
+    /// Every operation on this drive fails with EIO.
+    pub dead: Option<usize>,
 }
 
 impl Disks {
@@ -143,13 +149,20 @@ impl Disks {
             done: 0,
             trouble: None,
             skips_syncs: false,
+            dead: None,
         }
+    }
+
+    /// The drives as they are, for another pool.
+    #[must_use]
+    pub fn copy(&self, seed: u64) -> Self {
+        Self::of(self.disks.clone(), seed)
     }
 
     /// The drives, to make or open a pool on.
     #[must_use]
-    pub(crate) fn drives(&self) -> Vec<Drive> {
-        let drive = |(number, file): (usize, &Arc<File>)| Drive {
+    pub(crate) fn drives(&self) -> Vec<Side> {
+        let drive = |(number, file): (usize, &Arc<File>)| Side {
             file: FileHandle(file.clone()),
             path: PathBuf::from(format!("drive-{number}")),
             is_direct: true,
@@ -285,7 +298,9 @@ impl Disks {
         let trouble = self.trouble.filter(|(number, _)| *number == self.done);
         self.done += 1;
         let is_write = matches!(operation.kind, FileOperationKind::Write { .. });
+        let is_dead = self.dead == Some(self.number(&operation.file));
         let result = match trouble {
+            _ if is_dead => Err(rustix::io::Errno::IO.into()),
             Some((_, Trouble::Fails)) => Err(rustix::io::Errno::IO.into()),
             Some((_, Trouble::IsFull))
                 if is_write || matches!(operation.kind, FileOperationKind::Allocate { .. }) =>

@@ -44,6 +44,7 @@ impl Scene {
             name: "tank".into(),
             drives: self.drives(count),
             size: Some(64 << 20),
+            is_mirrored: false,
             is_direct: false,
             force: false,
         })

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use longshore_reactor::allocator;
 
 use crate::desk::{Desk, Step, Work, WorkKind, WorkState};
+use crate::drives::NewDrive;
 use crate::error::PoolError;
+use crate::mirror::Slot;
 use crate::pool::Pool;
 use crate::report::Report;
 use crate::scrub::Scrub;
@@ -92,7 +94,7 @@ impl Pool {
             }
         }
         for finding in &report.findings {
-            tracing::warn!(pool = self.name(), %finding, "a scrub found damage");
+            tracing::warn!(pool = self.name(), %finding, "damage was found");
         }
         if let Some(work) = &mut self.desk().work {
             work.state = state;
@@ -162,6 +164,47 @@ impl Pool {
             self.stop_leaving();
         }
         started
+    }
+
+    /// Puts a file or device in the place of a side of a mirror, and begins to fill it, with so many bytes a second at
+    /// most.
+    ///
+    /// # Errors
+    /// There is no such side, the other one has not all data, the drive cannot be used, or other work is under way.
+    pub fn begin_rebuild(
+        self: &Arc<Self>,
+        slot: &Slot,
+        new: &NewDrive,
+        rate: Option<u64>,
+    ) -> Result<(), PoolError> {
+        let before = self.work();
+        self.begin_work(WorkKind::Rebuild(new.path.clone()))?;
+        let (rebuild, sum) = match self.begin_filling(slot, new) {
+            Ok(begun) => begun,
+            Err(error) => {
+                // Nothing was done; what was done before is told still.
+                self.desk().work = before;
+                return Err(error);
+            }
+        };
+        self.start(rate, sum, move |pool, pace| {
+            let mut rebuild = Some(rebuild);
+            let ended = drive_steps(pool, pace, || {
+                let Some(now) = rebuild.take() else {
+                    return Ok(Step::Done);
+                };
+                let (next, step) = pool.run(|pool, io| async move { now.step(&pool, &io).await });
+                rebuild = Some(next);
+                step
+            });
+            let report = rebuild.map_or_else(Report::default, |rebuild| {
+                if ended != WorkState::Done {
+                    rebuild.give_up(pool);
+                }
+                rebuild.report
+            });
+            pool.end_work(ended, report);
+        })
     }
 
     fn start(

@@ -28,6 +28,7 @@ impl Scene {
                 .map(|number| directory.path().join(format!("drive{number}")))
                 .collect(),
             size: Some(DRIVE),
+            is_mirrored: false,
             is_direct: false,
             force: false,
         });
@@ -77,6 +78,7 @@ impl Scene {
     fn add(&self, number: usize, size: Option<u64>) -> Result<(), PoolError> {
         self.pool.add_drive(&NewDrive {
             path: self.path(number),
+            mirror: None,
             size,
             force: false,
         })

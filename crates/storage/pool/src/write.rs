@@ -5,10 +5,10 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
-use crate::drive::is_full;
 use crate::format::segment::SegmentHeader;
 use crate::log::{Failure, LaneName, Next, Opening, Outcome, Piece, Record, Refusal, Target};
 use crate::pool::Pool;
+use crate::side::is_full;
 
 impl Pool {
     /// Puts pieces into the log, all or none. Returns what to wait for until they are in the maps. `holds`: they belong to

@@ -667,22 +667,25 @@ const POOL: Page = Page {
         "Volumes that are served are resized with `longshore volume resize`, since their size is part of the \
          configuration. `resize`, `delete` and `rollback` here take volumes that are not served. `set` takes both.",
         "`add` and `remove` change the drives of a pool that is served or not. Write the new list into the configuration \
-         afterwards. `scrub` and `remove` show how far they are, and go on in the server when this program ends; `show` tells \
+         afterwards. `scrub`, `remove`, `attach` and `replace` show how far they are, and go on in the server when this program ends; `show` tells \
          what came of them, `stop` has them end.",
-        "A pool has no mirror. Losing a drive is losing the pool.",
+        "Without a mirror, losing a drive is losing the pool. `create --mirror` and `attach` make mirrors of two drives. When \
+         one fails, the pool goes on with the other; `replace` fills another one in its place. A pool that is opened without \
+         a drive that was sound before refuses that, until `offline` leaves the drive out.",
     ],
     signals: &[],
     exit_status: &[
         ("0", "Success. Of `check` and `scrub`: no damage was found."),
         (
             "1",
-            "Failure: the pool cannot be read, or nothing was changed. Standard error says why. Of `scrub` and `remove` also: \
-             it was stopped or failed; standard output says why.",
+            "Failure: the pool cannot be read, or nothing was changed. Standard error says why. Of `scrub`, `remove`, `attach` \
+             and `replace` also: it was stopped or failed; standard output says why.",
         ),
         USAGE,
         (
             "3",
-            "`check` and `scrub`: there is damage; standard output says where.",
+            "`check` and `scrub`: there is damage; standard output says where. `attach` and `replace`: so there is, and was \
+             not copied.",
         ),
     ],
     environment: SERVER_VARIABLES,
@@ -708,6 +711,10 @@ const POOL: Page = Page {
         (
             "Replace a drive while its volumes are served:",
             "longshore pool add tank /dev/sdd\nlongshore pool remove tank /dev/sdb",
+        ),
+        (
+            "Make a pool of two drives that hold the same, and put another drive in place of one that has failed:",
+            "longshore pool create safe /dev/sdb /dev/sdc --mirror\nlongshore pool replace safe /dev/sdc /dev/sdd",
         ),
         (
             "Read all data of a pool that is served, at 100 MiB a second, and compare it with its checksums:",

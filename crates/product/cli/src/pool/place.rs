@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longshore_api::pool::{Pool as Shown, PoolState};
+use longshore_api::pool::{Pool as Shown, PoolChange, PoolState};
 use longshore_api::problem::ProblemCode;
 use longshore_daemon::config::file::ConfigFile;
 use longshore_daemon::config::pool::PoolConfig;
@@ -135,23 +135,49 @@ pub fn drives_of(
         })
 }
 
+/// How this process opens a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Reads,
+    Writes,
+    /// A side of a mirror may be missing; from then on the pool knows that it is stale.
+    Degraded,
+}
+
+impl How {
+    /// What a change needs.
+    pub fn of(change: &PoolChange) -> Self {
+        match change {
+            PoolChange::Offline(_) | PoolChange::Replace(_) => Self::Degraded,
+            _ => Self::Writes,
+        }
+    }
+}
+
 /// Opens a pool, or tells what the server calls it that has it open.
-pub fn find(place: &str, config: Option<&Path>, reads: bool) -> Result<Place, PoolVerbError> {
+pub fn find(place: &str, config: Option<&Path>, how: How) -> Result<Place, PoolVerbError> {
     let Some(drives) = drives_of(place, config)? else {
         return Ok(Place::Server(Elsewhere {
             name: place.to_owned(),
             why: None,
         }));
     };
-    match Pool::open(&drives, false, reads) {
+    let opened = match how {
+        How::Degraded => Pool::open_degraded(&drives, false),
+        How::Reads | How::Writes => Pool::open(&drives, false, how == How::Reads),
+    };
+    match opened {
         Ok(pool) => Ok(Place::Here(pool)),
         Err(why @ PoolError::Open(OpenError::Locked { .. } | OpenError::DeviceBusy { .. })) => {
             let first = drives
                 .first()
                 .map(PathBuf::as_path)
                 .unwrap_or(Path::new(""));
+            // The first one may be the side of a mirror that is missing.
+            let label = drives.iter().find_map(|drive| read_label(drive).ok());
+            let label = label.map_or_else(|| read_label(first), Ok)?;
             Ok(Place::Server(Elsewhere {
-                name: read_label(first)?.pool.to_string(),
+                name: label.pool.to_string(),
                 why: Some(why),
             }))
         }
@@ -173,6 +199,7 @@ pub fn labels(drives: &[PathBuf]) -> Result<Vec<Shown>, PoolVerbError> {
                 uuid,
                 state: PoolState::Closed,
                 drives: vec![shown],
+                mirrors: Vec::new(),
                 usage: None,
                 volumes: Vec::new(),
                 orphans: Vec::new(),

@@ -1,6 +1,8 @@
 //! Pools as people read them.
 
-use longshore_api::pool::{Pool, PoolSnapshot, PoolVolume, PoolWork, PoolWorkKind, PoolWorkState};
+use longshore_api::pool::{
+    Pool, PoolSide, PoolSnapshot, PoolVolume, PoolWork, PoolWorkKind, PoolWorkState,
+};
 
 use crate::output::{Bytes, Table, columns, printable};
 
@@ -59,6 +61,13 @@ pub fn detail(pool: &Pool) -> String {
             text += &format!("and {} more\n", work.more_findings);
         }
     }
+    if !pool.mirrors.is_empty() {
+        text += "\n";
+        text += &columns(
+            &["MIRROR", "SIDE", "STATE", "READ ERRORS", "MENDED"],
+            pool.mirrors.iter().map(side_row).collect(),
+        );
+    }
     if !pool.volumes.is_empty() {
         text += "\n";
         text += &columns(
@@ -91,6 +100,9 @@ fn work_line(work: &PoolWork) -> String {
         (PoolWorkKind::RemoveDrive, drive) => {
             format!("remove drive {}", printable(drive.as_deref().unwrap_or("")))
         }
+        (PoolWorkKind::Rebuild, drive) => {
+            format!("fill {}", printable(drive.as_deref().unwrap_or("")))
+        }
     };
     let state = work.state.name();
     let bytes = format!("{} of {}", Bytes(work.done_bytes), Bytes(work.sum_bytes));
@@ -115,6 +127,17 @@ fn used(used: u64, capacity: u64) -> String {
 
 fn yes(is: bool) -> String {
     if is { "yes" } else { "no" }.to_owned()
+}
+
+fn side_row(side: &PoolSide) -> Vec<String> {
+    let path = side.path.as_deref();
+    vec![
+        side.mirror.to_string(),
+        path.map_or_else(|| format!("{} (missing)", side.uuid), printable),
+        side.state.name().to_owned(),
+        side.read_errors.to_string(),
+        side.mended.to_string(),
+    ]
 }
 
 fn volume_row(volume: &PoolVolume) -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore_api::object::{Object, ObjectState};
-use longshore_api::pool::{Pool, PoolState, PoolUsage};
+use longshore_api::pool::{Pool, PoolSideState, PoolState, PoolUsage};
 use longshore_server::observe::{Octaves, ProtocolClients, ShardStatistics, VolumeCounts};
 use serde_json::Value as Json;
 
@@ -272,6 +272,17 @@ fn pools(sources: &Sources<'_>) -> Vec<Family> {
         )
         .each(pools, |pool| {
             (name(pool), is(pool.state == PoolState::Failed))
+        }),
+        Family::new(
+            "longshore_pool_stale_sides",
+            "Sides of a pool's mirrors that have not all data: missing, failed, left out or being filled",
+        )
+        .each(pools, |pool| {
+            let mut stale = 0;
+            for side in &pool.mirrors {
+                stale += u64::from(side.state != PoolSideState::Current);
+            }
+            (name(pool), gauge(stale))
         }),
         bytes("longshore_pool_size_bytes", "Size of a pool", |it| {
             it.size_bytes

@@ -109,6 +109,7 @@ fn pool() -> Pool {
         uuid: None,
         state: PoolState::Open,
         drives: Vec::new(),
+        mirrors: Vec::new(),
         usage: Some(PoolUsage::default()),
         volumes: vec![PoolVolume {
             name: "disk0".to_owned(),

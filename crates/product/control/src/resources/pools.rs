@@ -9,7 +9,7 @@ use longshore_api::access::Role;
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
     NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolDriveRemoval,
-    PoolEnd, PoolResize, PoolScrub, PoolVolumeSettings, SnapshotId,
+    PoolEnd, PoolOffline, PoolRebuild, PoolResize, PoolScrub, PoolVolumeSettings, SnapshotId,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use serde::de::DeserializeOwned;
@@ -74,6 +74,42 @@ pub(crate) fn routes() -> Vec<Route> {
             )
         },
         Route {
+            body: Some(of::<PoolRebuild>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}:attach",
+                "attachPoolDrive",
+                "Begin to fill a second side of a drive, which makes it a mirror. `work` tells how far it is",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route {
+            body: Some(of::<PoolRebuild>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}:replace",
+                "replacePoolDrive",
+                "Begin to fill a side of a mirror that is stale, or another drive in its place. `work` tells how far it is",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route {
+            body: Some(of::<PoolOffline>),
+            ..Route::new(
+                "POST",
+                "/api/v1/pools/{name}:offline",
+                "leaveOutPoolDrive",
+                "Go on without a side of a mirror",
+                admin,
+                the_pool,
+                None,
+            )
+        },
+        Route {
             body: Some(of::<PoolScrub>),
             ..Route::new(
                 "POST",
@@ -89,7 +125,7 @@ pub(crate) fn routes() -> Vec<Route> {
             "POST",
             "/api/v1/pools/{name}:stop",
             "stopPoolWork",
-            "Have a scrub or the removal of a drive end",
+            "Have a scrub, the removal of a drive or the rebuild of a mirror end",
             admin,
             the_pool,
             None,
@@ -252,6 +288,9 @@ async fn act_on_pool(
 ) -> Answer {
     let (name, wanted) = match place.rsplit_once(':') {
         Some((name, "remove-drive")) => (name, PoolChange::RemoveDrive(parse(&body)?)),
+        Some((name, "attach")) => (name, PoolChange::Attach(parse(&body)?)),
+        Some((name, "replace")) => (name, PoolChange::Replace(parse(&body)?)),
+        Some((name, "offline")) => (name, PoolChange::Offline(parse(&body)?)),
         Some((name, "scrub")) => (name, PoolChange::Scrub(parse_or_default(&body)?)),
         Some((name, "stop")) => (name, PoolChange::Stop),
         Some((name, "destroy")) => (name, PoolChange::Destroy(parse_or_default(&body)?)),

@@ -25,8 +25,10 @@ pub const REMOVED_DRIVES: u64 = 1;
 pub const ZSTD: u64 = 1 << 1;
 /// An incompatible feature: settings of volumes have changed, or space was reserved.
 pub const SETTINGS: u64 = 1 << 2;
+/// An incompatible feature: drives may be mirrors.
+pub const MIRRORS: u64 = 1 << 3;
 /// Features that a version has to know to open the pool at all.
-pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS;
+pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS | MIRRORS;
 /// Features that a version has to know to write to the pool.
 pub const READ_ONLY_COMPATIBLE_KNOWN: u64 = 0;
 
@@ -39,6 +41,8 @@ pub struct Superblock {
     pub name: String,
     /// This drive's number in the pool.
     pub drive: u8,
+    /// Which side of a mirror this is, 0 or 1.
+    pub side: u8,
     /// Identifiers of all drives, by number, with the first segment of each.
     pub drives: Vec<DriveEntry>,
     /// Bytes of a segment.
@@ -60,9 +64,26 @@ pub struct DriveEntry {
     /// Number of its first segment in the pool.
     pub first_segment: u32,
     pub segments: u32,
+    /// It is a mirror, and `id` is that of its side 0.
+    pub mirror: Option<Mirror>,
+}
+
+/// What makes a drive a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Identifier of side 1.
+    pub id: Uuid,
+    /// The side that lacks what was written since it was left out.
+    pub stale: Option<u8>,
 }
 
 impl DriveEntry {
+    /// Identifiers of its sides.
+    #[must_use]
+    pub fn sides(&self) -> [Option<Uuid>; 2] {
+        [Some(self.id), self.mirror.map(|mirror| mirror.id)]
+    }
+
     /// Whether the drive was removed: its numbers, and those of its segments, are not used again.
     #[must_use]
     pub const fn is_removed(&self) -> bool {
@@ -94,6 +115,15 @@ impl Superblock {
         bytes.u64(self.number);
         bytes.u64(self.checkpoint.to_bits());
         bytes.u64(self.checkpoint_number);
+        if self.incompatible & MIRRORS != 0 {
+            bytes.u8(self.side);
+            for drive in &self.drives {
+                let id = drive.mirror.map(|mirror| mirror.id).unwrap_or_default();
+                bytes.extend_from_slice(id.as_bytes());
+                let stale = drive.mirror.and_then(|mirror| mirror.stale);
+                bytes.u8(stale.map_or(0, |side| side + 1));
+            }
+        }
         bytes.resize(LENGTH - 4, 0);
         let sum = crc(&bytes);
         bytes.u32(sum);
@@ -132,6 +162,7 @@ impl Superblock {
                 id: Uuid::from_bytes(take.array()?),
                 first_segment: take.u32()?,
                 segments: take.u32()?,
+                mirror: None,
             };
             if entry.first_segment != next || entry.segments == 0 {
                 return Err(FormatError::Field("the segments of a drive"));
@@ -156,19 +187,34 @@ impl Superblock {
         if !sizes_fit {
             return Err(FormatError::Field("the size of segments"));
         }
-        Ok(Self {
+        let mut found = Self {
             incompatible,
             read_only_compatible,
             pool,
             name,
             drive,
+            side: 0,
             drives,
             segment_bytes,
             unit,
             number: take.u64()?,
             checkpoint: Place::from_bits(take.u64()?),
             checkpoint_number: take.u64()?,
-        })
+        };
+        if incompatible & MIRRORS != 0 {
+            found.side = take.u8()?;
+            for entry in &mut found.drives {
+                entry.mirror = decode_mirror(&mut take)?;
+            }
+            let own = &found.drives[usize::from(drive)].sides();
+            if !own
+                .get(usize::from(found.side))
+                .is_some_and(Option::is_some)
+            {
+                return Err(FormatError::Field("its side of a mirror"));
+            }
+        }
+        Ok(found)
     }
 
     /// The segments of all drives.
@@ -178,6 +224,16 @@ impl Superblock {
             .last()
             .map_or(0, |drive| drive.first_segment + drive.segments)
     }
+}
+
+fn decode_mirror(take: &mut Take<'_>) -> Result<Option<Mirror>, FormatError> {
+    let id = Uuid::from_bytes(take.array()?);
+    let stale = match take.u8()? {
+        0 => None,
+        side @ 1..=2 => Some(side - 1),
+        _ => return Err(FormatError::Field("the stale side of a mirror")),
+    };
+    Ok((!id.is_nil()).then_some(Mirror { id, stale }))
 }
 
 /// Smallest and largest segment, in bytes.
@@ -209,16 +265,19 @@ mod tests {
             pool: Uuid::from_u128(5),
             name: "tank".into(),
             drive: 1,
+            side: 0,
             drives: vec![
                 DriveEntry {
                     id: Uuid::from_u128(6),
                     first_segment: 0,
                     segments: 10,
+                    mirror: None,
                 },
                 DriveEntry {
                     id: Uuid::from_u128(7),
                     first_segment: 10,
                     segments: 4,
+                    mirror: None,
                 },
             ],
             segment_bytes: 1 << 20,
@@ -269,6 +328,26 @@ mod tests {
         removed.drives[0].segments = SEGMENTS_MAX;
         removed.drives[1].first_segment = SEGMENTS_MAX;
         assert!(Superblock::decode(&removed.encode()).is_err());
+    }
+
+    #[test]
+    fn mirrors_are_known_by_both_sides() {
+        let mut mirrored = superblock();
+        mirrored.incompatible = MIRRORS;
+        for stale in [None, Some(0), Some(1)] {
+            mirrored.drives[1].mirror = Some(Mirror {
+                id: Uuid::from_u128(8),
+                stale,
+            });
+            for side in 0..2 {
+                mirrored.side = side;
+                assert_eq!(Superblock::decode(&mirrored.encode()), Ok(mirrored.clone()));
+            }
+        }
+        // The first drive is none.
+        mirrored.drive = 0;
+        let refused = Superblock::decode(&mirrored.encode());
+        assert_eq!(refused, Err(FormatError::Field("its side of a mirror")));
     }
 
     #[test]

@@ -1,0 +1,217 @@
+//! Mirrors: data that is damaged on one side is written anew from the other.
+//!
+//! What a map refers to does not change where it lies: it can be written again at any time, as long as its segment is
+//! pinned. The bytes around it, in the same sectors, stay as they are on that side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::Io;
+
+use crate::drive::Drive;
+use crate::format::{crc, long, short};
+use crate::place::{Content, Place, Stored};
+use crate::pool::Pool;
+use crate::side::Side;
+
+/// Bytes that are compared at once.
+const SPAN_MAX: u64 = 512 << 10;
+
+/// What a look at both sides found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mended {
+    /// Nothing was wrong, or there is one side alone.
+    Nothing,
+    /// One side was written anew, or left out.
+    OneSide,
+    /// No side has it.
+    Lost,
+}
+
+/// Bytes of a side, in whole units; they begin behind those to be skipped.
+struct Span {
+    data: Buffer,
+    skip: usize,
+    /// Where on the side it begins.
+    begin: u64,
+}
+
+impl Span {
+    async fn read(
+        io: &Io,
+        drive: &Drive,
+        side: &Side,
+        place: Place,
+        length: usize,
+    ) -> std::io::Result<Self> {
+        let unit = long(drive.align);
+        let begin = place.offset() / unit * unit;
+        let end = (place.offset() + long(length)).next_multiple_of(unit);
+        let data = side.read_new(io, begin, short(end - begin)).await?;
+        Ok(Self {
+            data,
+            skip: short(place.offset() - begin),
+            begin,
+        })
+    }
+
+    fn bytes(&self, length: usize) -> &[u8] {
+        &self.data[self.skip..self.skip + length]
+    }
+}
+
+impl Pool {
+    /// Whether there is a second copy of what lies there, on a side that is current.
+    pub(crate) fn has_two(&self, place: Place) -> bool {
+        let drive = self.drive(place);
+        drive.is_some_and(|drive| drive.is_mirror && drive.current().count() == 2)
+    }
+
+    /// Compares bytes that a map refers to with their checksum, on both sides, and writes them anew where they are
+    /// damaged. The caller has pinned their segment.
+    pub(crate) async fn mend(&self, io: &Io, place: Place, length: usize, sum: u32) -> Mended {
+        let Some(drive) = self.drive(place).filter(|drive| drive.is_mirror) else {
+            return Mended::Nothing;
+        };
+        let mut good: Option<Span> = None;
+        let mut bad: Vec<(u8, Arc<Side>, Option<Span>)> = Vec::new();
+        for (number, side) in drive.current() {
+            match Span::read(io, &drive, side, place, length).await {
+                Ok(span) if crc(span.bytes(length)) == sum => good = Some(span),
+                read => bad.push((number, side.clone(), read.ok())),
+            }
+        }
+        let Some(good) = good else {
+            return Mended::Lost;
+        };
+        if bad.is_empty() {
+            return Mended::Nothing;
+        }
+        for (number, side, there) in bad {
+            let mended = rewrite(io, &drive, &side, place, good.bytes(length), there, &good).await;
+            match mended {
+                Ok(()) => {
+                    let count = drive.note_mended(number);
+                    // Where much is damaged, there is no line for each place.
+                    if count.is_power_of_two() {
+                        tracing::warn!(
+                            pool = self.name(),
+                            path = %side.path.display(),
+                            offset = place.offset(),
+                            count,
+                            "damaged data was written anew from the other side of the mirror"
+                        );
+                    }
+                }
+                Err(error) => {
+                    drive.fail(number, "write of damaged data", &error);
+                }
+            }
+        }
+        Mended::OneSide
+    }
+
+    /// Those of some chunks that are damaged on any side. They lie in one segment, near each other, and are sorted.
+    pub(crate) async fn damaged(&self, io: &Io, run: &[Stored]) -> Vec<usize> {
+        let end = |stored: &Stored| stored.place.offset() + u64::from(stored.length);
+        let Some((first, end)) = run.first().zip(run.iter().map(end).max()) else {
+            return Vec::new();
+        };
+        let begin = first.place;
+        let Some(drive) = self.drive(begin) else {
+            return (0..run.len()).collect();
+        };
+        let mut damaged = vec![false; run.len()];
+        for (_, side) in drive.current() {
+            let span = Span::read(io, &drive, side, begin, short(end - begin.offset())).await;
+            for (chunk, damaged) in run.iter().zip(&mut damaged) {
+                let at = short(chunk.place.offset() - begin.offset());
+                let length = usize::from(chunk.length);
+                *damaged |= !span.as_ref().is_ok_and(|span| {
+                    let start = span.skip + at;
+                    crc(&span.data[start..start + length]) == chunk.crc
+                });
+            }
+        }
+        let numbered = damaged.into_iter().enumerate();
+        numbered
+            .filter_map(|(number, is)| is.then_some(number))
+            .collect()
+    }
+
+    /// Compares both sides of mirrors where these segments have data, while nobody else uses the pool.
+    pub(crate) async fn mend_segments(&self, io: &Io, segments: &[u32]) {
+        let chunks: Vec<Stored> = {
+            let inner = self.lock();
+            let state = &inner.state;
+            let mut chunks: BTreeMap<Place, Stored> = BTreeMap::new();
+            for found in state.catalog.layers.values() {
+                let mut from = 0;
+                while let Some((number, leaf)) = found.map.leaf_from(from) {
+                    for entry in leaf.entries() {
+                        if let Content::Data(stored) = entry.content()
+                            && let Some(segment) = state.segments.of(stored.place)
+                            && segments.contains(&segment)
+                            && self.has_two(stored.place)
+                        {
+                            chunks.insert(stored.place, stored);
+                        }
+                    }
+                    from = number + 1;
+                }
+            }
+            chunks.into_values().collect()
+        };
+        #[cfg(test)]
+        if crate::testing::has_planted(crate::testing::Planted::MendsNothing) {
+            return;
+        }
+        let mut rest = &chunks[..];
+        while let Some(first) = rest.first() {
+            let fits = |chunk: &&Stored| {
+                chunk.place.drive() == first.place.drive()
+                    && chunk.place.offset() + u64::from(chunk.length)
+                        <= first.place.offset() + SPAN_MAX
+            };
+            let (run, more) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            rest = more;
+            for number in self.damaged(io, run).await {
+                let chunk = run[number];
+                self.mend(io, chunk.place, usize::from(chunk.length), chunk.crc)
+                    .await;
+            }
+        }
+    }
+}
+
+/// Writes bytes to a side, and looks whether they are there. `there`: what the side has; `good`: what the other one has.
+async fn rewrite(
+    io: &Io,
+    drive: &Drive,
+    side: &Side,
+    place: Place,
+    bytes: &[u8],
+    there: Option<Span>,
+    good: &Span,
+) -> std::io::Result<()> {
+    let mut span = match there {
+        Some(span) => span,
+        None => {
+            let mut data =
+                Buffer::try_allocate(good.data.len()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+            data.copy_from_slice(&good.data);
+            Span { data, ..*good }
+        }
+    };
+    span.data[span.skip..span.skip + bytes.len()].copy_from_slice(bytes);
+    let length = span.data.len();
+    let (written, _) = side.write(io, span.begin, span.data, 0..length, true).await;
+    written?;
+    let again = Span::read(io, drive, side, place, bytes.len()).await?;
+    if again.bytes(bytes.len()) == bytes {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("what was written is not there"))
+    }
+}
