@@ -541,10 +541,20 @@ fn a_mirror_loses_a_side_and_gets_another_while_it_is_served() {
     scene.verb(&["check", &list]).expect(3);
     assert_refused(scene.verb(&["volume", "delete", &list, "none"]), "b.img");
     scene.verb(&["offline", &list, &path("b.img")]).expect(0);
+    // Also with several volumes, and when the file is read again.
+    let other = DISK0.replace("disk0", "disk1");
+    scene.write_file_with(&["b.img", "c.img"], &format!("{volume}\n{other}"));
     let server = scene.serve();
     let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
     verify(&mut initiator, 12);
     assert_eq!(read(&mut initiator, 0, 30_000), pattern(99));
+    let larger = other.replace("16M", "20M");
+    scene.write_file_with(&["b.img", "c.img"], &format!("{volume}\n{larger}"));
+    reload(&server, "SIGHUP: change volume disk1: size");
+    assert_refused(
+        scene.verb(&["offline", "tank", &path("z.img")]),
+        "is none of its drives",
+    );
     let shown = scene
         .verb(&[
             "replace",

@@ -196,8 +196,8 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
             size: new.size_bytes,
             force: new.force,
         }),
-        PoolChange::Attach(of) => rebuild(pool, Slot::Beside(whole(&of.path)?), &of),
-        PoolChange::Replace(of) => rebuild(pool, Slot::Of(whole(&of.path)?), &of),
+        PoolChange::Attach(of) => return rebuild(pool, Slot::Beside(whole(&of.path)?), &of),
+        PoolChange::Replace(of) => return rebuild(pool, Slot::Of(whole(&of.path)?), &of),
         PoolChange::Offline(of) => pool.leave_out(&whole(&of.path)?),
         PoolChange::RemoveDrive(of) => pool.begin_removal(&whole(&of.path)?, of.rate_bytes),
         PoolChange::Scrub(how) => pool.begin_scrub(how.rate_bytes),
@@ -207,14 +207,14 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
     Ok(done?)
 }
 
-fn rebuild(pool: &Arc<Pool>, slot: Slot, of: &PoolRebuild) -> Result<(), PoolError> {
+fn rebuild(pool: &Arc<Pool>, slot: Slot, of: &PoolRebuild) -> Result<(), ChangeError> {
     let new = NewDrive {
-        path: PathBuf::from(&of.with),
+        path: whole(&of.with)?,
         mirror: None,
         size: of.size_bytes,
         force: of.force,
     };
-    pool.begin_rebuild(&slot, &new, of.rate_bytes)
+    Ok(pool.begin_rebuild(&slot, &new, of.rate_bytes)?)
 }
 
 /// A path does not depend on where the server was started.

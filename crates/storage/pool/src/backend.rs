@@ -139,10 +139,24 @@ impl Backend for PoolBackend {
 
     fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
         let options = self.options(spec)?;
+        let mut is_mirrored = false;
+        let mut away = None;
         for path in &options.drives {
-            read_label(path).map_err(backend_error)?;
+            match read_label(path) {
+                Ok(label) => is_mirrored |= label.drives.iter().any(|it| it.mirror.is_some()),
+                Err(
+                    error @ (PoolError::Io { .. }
+                    | PoolError::NoPool { .. }
+                    | PoolError::Damaged { .. }),
+                ) => away = away.or(Some(error)),
+                Err(error) => return Err(backend_error(error)),
+            }
         }
-        Ok(())
+        match away {
+            // Whether the pool can do without it is seen when it is opened.
+            Some(error) if !is_mirrored => Err(backend_error(error)),
+            _ => Ok(()),
+        }
     }
 
     fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {

@@ -1,10 +1,12 @@
 //! Checkpoints: the maps on the drives, and the segments that may be written from then on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::drive::SideState;
 use crate::error::PoolError;
 use crate::format::checkpoint::{Item, PART_HEADER, PartHeader};
 use crate::format::record::LayerId;
@@ -20,6 +22,9 @@ use crate::side::Side;
 
 /// Bytes of records after which another checkpoint is made: what recovery reads at most, and twice that.
 pub const INTERVAL: u64 = 1 << 30;
+
+/// Bytes of records after which it is tried again to say which side of a mirror was left out.
+const MARK_INTERVAL: u64 = 1 << 20;
 
 /// Segments that are handed out at a time: twice what an interval needs, and some for the lanes.
 fn hand_out_max(segment_bytes: u64) -> usize {
@@ -55,6 +60,31 @@ impl Pool {
         present: &Present,
         fresh: Option<Fresh>,
     ) -> Result<(), PoolError> {
+        self.checkpoint_listing(io, present, fresh, None).await
+    }
+
+    /// The same, whose superblocks call a side current that has been filled, with its drive's number. It is not left
+    /// alone before they do: until this ends, the drive does without the other side no more than before.
+    pub(crate) async fn checkpoint_listing(
+        self: &Arc<Self>,
+        io: &Io,
+        present: &Present,
+        fresh: Option<Fresh>,
+        filled: Option<(u8, u8)>,
+    ) -> Result<(), PoolError> {
+        let made = self.try_checkpoint(io, present, fresh, filled).await;
+        let is_late = made.is_err() && self.members.is_unmarked();
+        self.is_mark_late.store(is_late, Ordering::Relaxed);
+        made
+    }
+
+    async fn try_checkpoint(
+        self: &Arc<Self>,
+        io: &Io,
+        present: &Present,
+        fresh: Option<Fresh>,
+        filled: Option<(u8, u8)>,
+    ) -> Result<(), PoolError> {
         let newest = self.newest();
         let number = newest.number + 1;
         let mut capture = self.capture()?;
@@ -71,7 +101,11 @@ impl Pool {
         };
         let put = match result {
             Ok(()) => {
-                let plain = self.label.superblock(&present.as_they_are(), 0);
+                let mut now = present.as_they_are();
+                if let Some((number, side)) = filled {
+                    now.list_current(number, side);
+                }
+                let plain = self.label.superblock(&now, 0);
                 listed.clone_from(&plain.drives);
                 let named = Superblock {
                     incompatible: plain.incompatible | features & !LISTED,
@@ -267,8 +301,16 @@ impl Pool {
                 for place in copies(file.bytes).concat() {
                     write_superblock(io, file, place, &of_side(named, number, side)).await?;
                 }
-                let synced = file.sync(io).await;
-                synced.map_err(|error| file.error("fdatasync", error))?;
+                self.sync_drives(io).await?;
+            }
+            // One that failed before it got its superblocks is not listed.
+            for (side, file) in drive.sides().filter(|(side, _)| is_fresh(number, *side)) {
+                if drive.is_mirror && drive.state(side) == SideState::Stale {
+                    return Err(PoolError::SideFailed {
+                        pool: self.name().to_owned(),
+                        path: file.path.clone(),
+                    });
+                }
             }
         }
         for pair in 0..2 {
@@ -278,7 +320,11 @@ impl Pool {
                         match write_superblock(io, file, place, &of_side(named, number, side)).await
                         {
                             Ok(()) => {}
-                            Err(error) if drive.fail(side, "write", &as_io(&error)) => break,
+                            Err(error @ PoolError::Io { .. })
+                                if drive.fail(side, "write", &as_io(&error)) =>
+                            {
+                                break;
+                            }
                             Err(error) => {
                                 self.poison("write of a superblock", &as_io(&error));
                                 return Err(error);
@@ -310,7 +356,11 @@ impl Pool {
                 && segments.can_gain(map_reserve(&inner.state))
         };
         inner.failed.is_none()
-            && (inner.since_attempt >= INTERVAL || is_scarce() || self.members.is_unmarked())
+            && (inner.since_attempt >= INTERVAL
+                || is_scarce()
+                || (self.members.is_unmarked()
+                    && (inner.since_attempt >= MARK_INTERVAL
+                        || !self.is_mark_late.load(Ordering::Relaxed))))
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
 use crate::drive::Drive;
@@ -14,8 +15,10 @@ use crate::format::record::{LayerId, PartKind, RecordHeader};
 use crate::format::{PAGE_BYTES, crc, long, short};
 use crate::log::{Failure, LaneName, Outcome, Piece, Target, settle_all};
 use crate::map::LEAF_PAGES;
+use crate::mend::Mended;
 use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
+use crate::read::ReadError;
 use crate::reserve::{map_reserve, spare_wanted};
 use crate::state::State;
 
@@ -174,7 +177,11 @@ impl Pool {
         segment: u32,
     ) -> Result<u64, Failure> {
         let pool = self;
-        let place = pool.lock().state.segments.place(segment);
+        let (place, _pin) = {
+            let inner = pool.lock();
+            let place = inner.state.segments.place(segment);
+            (place, inner.state.segments.pin(place))
+        };
         let Some(drive) = pool.drive(place) else {
             return Ok(0);
         };
@@ -207,20 +214,27 @@ impl Pool {
                     moved_piece(chunk, bytes.into())
                 } else {
                     // What is lost for good is looked at twice, and on both sides of a mirror.
-                    pool.mend(io, chunk.stored.place, length, chunk.stored.crc)
+                    let mended = pool
+                        .mend(io, chunk.stored.place, length, chunk.stored.crc)
                         .await;
-                    match pool.read_bytes(io, chunk.stored.place, length).await {
-                        Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => {
-                            moved_piece(chunk, data[skip..skip + length].to_vec().into())
+                    let again = match mended {
+                        Mended::Intact(bytes) | Mended::Copied(bytes) => Again::Bytes(bytes),
+                        Mended::Lost => Again::Lost,
+                        Mended::NoMirror | Mended::Unreadable => {
+                            let read = pool.read_bytes(io, chunk.stored.place, length).await;
+                            Again::of(read, chunk, mended == Mended::NoMirror)
                         }
-                        Ok(_) => lost_piece(chunk),
+                    };
+                    match again {
+                        Again::Bytes(bytes) => moved_piece(chunk, bytes.into()),
+                        Again::Lost => lost_piece(chunk),
                         // It may be read later; until then it stays.
-                        Err(error) => {
+                        Again::Unreadable(error) => {
                             tracing::warn!(
                                 pool = pool.name(),
                                 segment,
                                 offset = chunk.stored.place.offset(),
-                                error = %std::io::Error::from(error),
+                                %error,
                                 "data cannot be read, and is not moved"
                             );
                             continue;
@@ -296,6 +310,28 @@ fn span(living: &[Living]) -> usize {
 fn step_length(living: &[Living]) -> usize {
     let fits = (1..=living.len()).take_while(|count| span(&living[..*count]) <= STEP_BYTES);
     fits.last().unwrap_or(1)
+}
+
+/// What a second look at a chunk found.
+enum Again {
+    Bytes(Vec<u8>),
+    Lost,
+    Unreadable(std::io::Error),
+}
+
+impl Again {
+    /// `is_final`: what does not match is lost for good.
+    fn of(read: Result<(Buffer, usize), ReadError>, chunk: &Living, is_final: bool) -> Self {
+        let length = usize::from(chunk.stored.length);
+        match read {
+            Ok((data, skip)) if crc(&data[skip..skip + length]) == chunk.stored.crc => {
+                Self::Bytes(data[skip..skip + length].to_vec())
+            }
+            Ok(_) if is_final => Self::Lost,
+            Ok(_) => Self::Unreadable(ReadError::Checksum.into()),
+            Err(error) => Self::Unreadable(error.into()),
+        }
+    }
 }
 
 /// A chunk is moved as it is.

@@ -22,8 +22,8 @@ use longshore_volume::Io;
 use crate::error::PoolError;
 use crate::side::{Side, io_error, is_full};
 
-/// Reads that may fail before a side is left out.
-const READ_ERRORS_MAX: u32 = 64;
+/// So many more failed reads than the other side's, and a side is read only where the other one cannot be.
+const READ_ERRORS_MORE: u32 = 8;
 
 /// Bytes that one side of a mirror is read for, before it is the other's turn.
 const STRIPE: u64 = 1 << 20;
@@ -224,7 +224,13 @@ impl Drive {
 
     /// The sides that can be read. `offset`: where, as the sides take turns.
     fn readable(&self, offset: u64) -> [Option<(u8, &Arc<Side>)>; 2] {
-        let first = u8::from(self.is_mirror && (offset / STRIPE) % 2 == 1);
+        let errors = [self.read_errors(0), self.read_errors(1)];
+        let first = match errors {
+            _ if !self.is_mirror => 0,
+            [one, other] if one > other + READ_ERRORS_MORE => 1,
+            [one, other] if other > one + READ_ERRORS_MORE => 0,
+            _ => u8::from((offset / STRIPE) % 2 == 1),
+        };
         [first, 1 - first].map(|number| {
             let is_current = self.state(number) == SideState::Current;
             Some((number, self.side(number)?)).filter(|_| is_current)
@@ -245,20 +251,16 @@ impl Drive {
     fn note_read_error(&self, number: u8, error: &io::Error) {
         let errors = &self.health.read_errors[usize::from(number)];
         let count = errors.fetch_add(1, Ordering::Relaxed) + 1;
-        if !self.is_mirror {
-            return;
-        }
-        if count == 1
+        if self.is_mirror
+            && count.is_power_of_two()
             && let Some(side) = self.side(number)
         {
             tracing::warn!(
                 path = %side.path.display(),
                 %error,
-                "a side of a mirror cannot be read in a place; the other one is read, and a scrub mends it"
+                count,
+                "a side of a mirror cannot be read in places; the other one is read, and a scrub mends them"
             );
-        }
-        if count >= READ_ERRORS_MAX {
-            self.fail(number, "read", error);
         }
     }
 
@@ -351,7 +353,9 @@ impl Drive {
         for (number, side) in self.written() {
             match side.reserve(io, offset, length).await {
                 Ok(()) => {}
-                Err(error) if !is_full(&error) && self.fail(number, "fallocate", &error) => {}
+                Err(error)
+                    if (!is_full(&error) || self.state(number) == SideState::Filling)
+                        && self.fail(number, "fallocate", &error) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -51,9 +51,9 @@ impl Pool {
         }
         self.refuse_work()?;
         let mut made = Made::default();
-        let first = self.new_side(new, &new.path, &mut made)?;
+        let first = self.new_side(new, &new.path, false, &mut made)?;
         let second = new.mirror.as_ref();
-        let second = second.map(|path| self.new_side(new, path, &mut made));
+        let second = second.map(|path| self.new_side(new, path, false, &mut made));
         let drive = Drive::new(first, second.transpose()?);
         self.run(|pool, io| async move { pool.admit(&io, drive).await })
             .inspect(|()| made.0.clear())
@@ -63,14 +63,16 @@ impl Pool {
             })
     }
 
-    /// Opens what is to be a drive of the pool, or a side of one. A file that is made for that is noted.
+    /// Opens what is to be a drive of the pool, or a side of one. A file that is made for that is noted. `is_again`: the
+    /// pool knows the path as that of a drive that is not there any more.
     pub(crate) fn new_side(
         &self,
         new: &NewDrive,
         path: &Path,
+        is_again: bool,
         made: &mut Made,
     ) -> Result<Side, PoolError> {
-        if self.lies_on(std::slice::from_ref(&path.to_owned())) {
+        if !is_again && self.lies_on(std::slice::from_ref(&path.to_owned())) {
             return Err(PoolError::DriveThere {
                 pool: self.name().to_owned(),
                 path: path.to_owned(),

@@ -14,6 +14,7 @@ impl PoolError {
             Self::Damaged { .. }
                 | Self::RecordLost { .. }
                 | Self::DrivesMissing { .. }
+                | Self::WentApart { .. }
                 | Self::NotMember { .. }
                 | Self::Stale { .. }
                 | Self::NoPool { .. }
@@ -46,6 +47,19 @@ pub enum PoolError {
         /// What else can be done, if anything.
         advice: &'static str,
     },
+    /// A drive that is needed could not be opened.
+    #[error("{source}{advice}")]
+    DriveAway {
+        source: Box<PoolError>,
+        /// What else can be done, if anything.
+        advice: &'static str,
+    },
+    /// Either side of a mirror has data that the other one lacks.
+    #[error(
+        "pool {pool}: both sides of a mirror were used without the other one. {} is the one that was written less; \
+         look at each by naming one alone, and leave the other one out", path.display()
+    )]
+    WentApart { pool: String, path: PathBuf },
     /// A drive carries the pool's name, and the others do not list it.
     #[error(
         "{}: is no drive of pool {pool}: it was removed, or was not added to the end; leave it out, or add it by: \
@@ -110,22 +124,25 @@ pub enum PoolError {
     /// The pool would have data of which there is one copy.
     #[error("pool {pool}: all its drives are mirrors; add two, the second one with --mirror")]
     NeedsMirror { pool: String },
-    #[error("pool {pool}: {} is no side of a mirror", path.display())]
+    #[error("pool {pool}: {} is no side of a mirror; make it one by: longshore pool attach", path.display())]
     NoMirror { pool: String, path: PathBuf },
-    #[error("pool {pool}: {} is part of a mirror already", path.display())]
+    #[error("pool {pool}: {} is part of a mirror already; a mirror has two sides", path.display())]
     IsMirror { pool: String, path: PathBuf },
     /// The other side has not all data.
-    #[error("pool {pool}: {} is the only side of its mirror that has all data", path.display())]
+    #[error(
+        "pool {pool}: {} is the only side of its mirror that has all data; fill the other one first, by: \
+         longshore pool replace", path.display()
+    )]
     LastSide { pool: String, path: PathBuf },
     #[error(
         "pool {pool}: {} has all data of its mirror; scrub the pool, leave it out by longshore pool offline, and then \
          replace it", path.display()
     )]
     SideInUse { pool: String, path: PathBuf },
-    #[error("pool {pool}: {} failed while data was copied to it", path.display())]
+    #[error("pool {pool}: {} failed; if it is lost for good, leave it out by: longshore pool offline", path.display())]
     SideFailed { pool: String, path: PathBuf },
     #[error(
-        "{}: is smaller than the drive that it is to mirror, which takes {needed} bytes", path.display()
+        "{}: is smaller than the drive that it is to mirror; name one of {needed} bytes at least", path.display()
     )]
     SmallSide { path: PathBuf, needed: u64 },
     #[error(

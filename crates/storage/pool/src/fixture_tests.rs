@@ -160,6 +160,7 @@ fn drives_of_this_version_open() {
 const WITHOUT: Opening = Opening {
     is_read_only: false,
     is_degraded: true,
+    unopened: 0,
 };
 
 #[test]

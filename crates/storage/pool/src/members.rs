@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use uuid::Uuid;
 
-use crate::drive::Drive;
+use crate::drive::{Drive, SideState};
 use crate::format::superblock::{DriveEntry, MIRRORS, Mirror, REMOVED_DRIVES, Superblock};
 use crate::place::Place;
 
@@ -91,6 +91,31 @@ impl Present {
         now
     }
 
+    /// Where a side lies that superblocks call current, and is not.
+    pub fn newly_stale(&self) -> Option<PathBuf> {
+        self.entries
+            .iter()
+            .zip(&self.drives)
+            .find_map(|(entry, drive)| {
+                let drive = drive.as_ref()?;
+                let stale = drive.stale()?;
+                let is_known = entry.mirror?.stale == Some(stale);
+                (!is_known).then(|| drive.side(stale).map(|side| side.path.clone()))?
+            })
+    }
+
+    /// Has a side be listed as current that is being filled still, and has everything.
+    pub fn list_current(&mut self, number: u8, side: u8) {
+        let place = usize::from(number);
+        if let (Some(entry), Some(Some(drive))) =
+            (self.entries.get_mut(place), self.drives.get(place))
+            && drive.state(side) == SideState::Filling
+            && let Some(mirror) = &mut entry.mirror
+        {
+            mirror.stale = None;
+        }
+    }
+
     /// Whether superblocks take a side for current that is not, or the other way round.
     fn is_unmarked(&self) -> bool {
         let mut listed = self.entries.iter().zip(&self.drives);
@@ -132,6 +157,7 @@ impl Present {
         let place = usize::from(number);
         if let Some(entry) = without.entries.get_mut(place) {
             entry.id = Uuid::nil();
+            entry.mirror = None;
             without.drives[place] = None;
         }
         // Numbers behind the last drive can be used again.
@@ -149,6 +175,8 @@ pub struct Members {
     present: RwLock<Present>,
     /// Whole paths of those that were removed.
     removed: Mutex<Vec<PathBuf>>,
+    /// Whole paths that were named when the pool was opened, and are those of sides that are missing.
+    absent: Mutex<Vec<PathBuf>>,
 }
 
 impl Members {
@@ -156,6 +184,7 @@ impl Members {
         Self {
             present: RwLock::new(present),
             removed: Mutex::default(),
+            absent: Mutex::default(),
         }
     }
 
@@ -180,6 +209,16 @@ impl Members {
     pub fn note_removed(&self, path: PathBuf) {
         let removed = self.removed.lock();
         removed.unwrap_or_else(PoisonError::into_inner).push(path);
+    }
+
+    pub fn absent(&self) -> Vec<PathBuf> {
+        let absent = self.absent.lock();
+        absent.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn note_absent(&self, path: PathBuf) {
+        let absent = self.absent.lock();
+        absent.unwrap_or_else(PoisonError::into_inner).push(path);
     }
 
     /// The drive that a place lies on.

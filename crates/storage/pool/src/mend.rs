@@ -19,14 +19,18 @@ use crate::side::Side;
 const SPAN_MAX: u64 = 512 << 10;
 
 /// What a look at both sides found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mended {
-    /// Nothing was wrong, or there is one side alone.
-    Nothing,
-    /// One side was written anew, or left out.
-    OneSide,
-    /// No side has it.
+    /// There is one side alone.
+    NoMirror,
+    /// Both sides have these bytes.
+    Intact(Vec<u8>),
+    /// One side had them; the other one was written anew, or left out.
+    Copied(Vec<u8>),
+    /// Both sides have something else.
     Lost,
+    /// No side has them, and one could not be read now.
+    Unreadable,
 }
 
 /// Bytes of a side, in whole units; they begin behind those to be skipped.
@@ -71,26 +75,41 @@ impl Pool {
     /// Compares bytes that a map refers to with their checksum, on both sides, and writes them anew where they are
     /// damaged. The caller has pinned their segment.
     pub(crate) async fn mend(&self, io: &Io, place: Place, length: usize, sum: u32) -> Mended {
-        let Some(drive) = self.drive(place).filter(|drive| drive.is_mirror) else {
-            return Mended::Nothing;
+        if !self.has_two(place) {
+            return Mended::NoMirror;
+        }
+        // Neighbours in the same sectors are mended one after the other.
+        let _mending = self.mending.lock().await;
+        let Some(drive) = self.drive(place) else {
+            return Mended::NoMirror;
         };
         let mut good: Option<Span> = None;
         let mut bad: Vec<(u8, Arc<Side>, Option<Span>)> = Vec::new();
         for (number, side) in drive.current() {
             match Span::read(io, &drive, side, place, length).await {
                 Ok(span) if crc(span.bytes(length)) == sum => good = Some(span),
+                Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => {
+                    return Mended::Unreadable;
+                }
                 read => bad.push((number, side.clone(), read.ok())),
             }
         }
         let Some(good) = good else {
-            return Mended::Lost;
+            let is_read = bad.iter().all(|(_, _, span)| span.is_some());
+            return match is_read && !bad.is_empty() {
+                true => Mended::Lost,
+                false => Mended::Unreadable,
+            };
         };
+        let bytes = good.bytes(length).to_vec();
         if bad.is_empty() {
-            return Mended::Nothing;
+            return Mended::Intact(bytes);
+        }
+        if self.is_read_only {
+            return Mended::Copied(bytes);
         }
         for (number, side, there) in bad {
-            let mended = rewrite(io, &drive, &side, place, good.bytes(length), there, &good).await;
-            match mended {
+            match rewrite(io, &drive, &side, place, &bytes, there, &good).await {
                 Ok(()) => {
                     let count = drive.note_mended(number);
                     // Where much is damaged, there is no line for each place.
@@ -104,12 +123,13 @@ impl Pool {
                         );
                     }
                 }
+                Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => {}
                 Err(error) => {
                     drive.fail(number, "write of damaged data", &error);
                 }
             }
         }
-        Mended::OneSide
+        Mended::Copied(bytes)
     }
 
     /// Those of some chunks that are damaged on any side. They lie in one segment, near each other, and are sorted.

@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
@@ -17,13 +18,17 @@ use crate::desk::Step;
 use crate::drive::{Drive, SideState};
 use crate::drives::{Made, NewDrive, wipe_side};
 use crate::error::PoolError;
-use crate::format::superblock::{Mirror, tail_start};
-use crate::format::{RESERVED_BYTES, long, short};
+use crate::format::superblock::{Mirror, Superblock, tail_start};
+use crate::format::{PAGE, PAGE_BYTES, RESERVED_BYTES, long, short};
 use crate::place::Place;
 use crate::pool::{Pool, whole_path};
 use crate::report::Report;
 use crate::segments::{Pin, Use};
 use crate::side::Side;
+
+/// How often, and how long, a fill waits for writers that wait for space.
+const FILL_TRIES: u32 = 600;
+const FILL_WAIT: Duration = Duration::from_millis(50);
 
 /// Bytes that are copied at once.
 const PIECE: u64 = 1 << 20;
@@ -90,16 +95,16 @@ impl Pool {
     /// # Errors
     /// It is none, or the other one has not all data.
     pub fn leave_out(self: &Arc<Self>, path: &Path) -> Result<(), PoolError> {
-        let found = self.find_side(path);
-        let present = self.members.present();
-        // One that is missing was left out when the pool was opened.
-        let lacks_any = present
-            .each()
-            .any(|(_, it)| it.is_mirror && it.sides().count() < 2);
-        if found.is_err() && lacks_any {
-            return Ok(());
+        if let Some(failed) = self.lock().failed {
+            return Err(self.error(failed));
         }
-        let (number, side) = found?;
+        let present = self.members.present();
+        let (number, side) = match self.find_side(path) {
+            Ok(found) => found,
+            // One that is missing was left out when the pool was opened.
+            Err(_) if self.members.absent().contains(&whole_path(path)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let drive = present.drives[usize::from(number)].clone();
         let drive = drive.filter(|drive| drive.is_mirror);
         let drive = drive.ok_or_else(|| PoolError::NoMirror {
@@ -148,6 +153,8 @@ impl Pool {
             .is_some_and(|drive| drive.is_mirror);
         match (is_beside, is_mirror) {
             (true, false) => Ok((number, 1)),
+            // Of several sides that are missing, the other one tells which is meant.
+            (true, true) if self.lacks_side(number, 1 - side) => Ok((number, 1 - side)),
             (true, true) => Err(PoolError::IsMirror {
                 pool: pool(),
                 path: path.clone(),
@@ -158,6 +165,12 @@ impl Pool {
                 path: path.clone(),
             }),
         }
+    }
+
+    fn lacks_side(&self, number: u8, side: u8) -> bool {
+        let present = self.members.present();
+        let drive = present.drives.get(usize::from(number));
+        drive.is_some_and(|drive| drive.as_ref().is_some_and(|it| it.side(side).is_none()))
     }
 
     /// Puts a file or device in a side's place, and has it written from now on. Returns what is to be copied, and its
@@ -176,7 +189,8 @@ impl Pool {
         let drive = present.drives[usize::from(number)].clone();
         let drive = drive.expect("it was found");
         if drive.is_mirror && drive.state(1 - side) != SideState::Current {
-            return Err(self.last_side(&new.path));
+            let (Slot::Of(path) | Slot::Beside(path)) = slot;
+            return Err(self.last_side(path));
         }
         // Its copy may be the only one that is intact.
         if drive.is_mirror && drive.state(side) == SideState::Current {
@@ -191,16 +205,18 @@ impl Pool {
         let mut made = Made::default();
         let file = match &old {
             // The same again: what it lacks is filled.
-            Some(old) if whole_path(&old.path) == wanted => old.clone(),
+            Some(old) if whole_path(&old.path) == wanted && old.is_at(&new.path) => old.clone(),
             _ => {
                 // What comes back is overwritten as it is; it is the pool's own.
                 let is_own = crate::open::read_label(&new.path)
-                    .is_ok_and(|label| label.pool == self.id() && self.is_missing(&label));
+                    .is_ok_and(|label| self.is_missing(&label, (number, side)));
                 let new = NewDrive {
                     force: new.force || is_own,
                     ..new.clone()
                 };
-                Arc::new(self.new_side(&new, &new.path, &mut made)?)
+                // Another drive may have come to the same path.
+                let is_again = old.is_some_and(|old| whole_path(&old.path) == wanted);
+                Arc::new(self.new_side(&new, &new.path, is_again, &mut made)?)
             }
         };
         let needed =
@@ -212,26 +228,50 @@ impl Pool {
             });
         }
         let place = (number, side);
-        let begun = self.run(move |pool, io| async move { pool.fill(&io, place, file).await });
-        if begun.is_ok() {
-            made.0.clear();
+        for _ in 0..FILL_TRIES {
+            let file = file.clone();
+            let begun = self.run(move |pool, io| async move { pool.fill(&io, place, file).await });
+            match begun {
+                Ok(None) => std::thread::sleep(FILL_WAIT),
+                Ok(Some(begun)) => {
+                    made.0.clear();
+                    return Ok(begun);
+                }
+                Err(error) => {
+                    made.0
+                        .retain(|path| !self.lies_on(std::slice::from_ref(path)));
+                    return Err(error);
+                }
+            }
         }
-        begun
+        Err(PoolError::NoSpace {
+            pool: self.name().to_owned(),
+        })
     }
 
-    /// Whether a superblock is that of a side that is missing.
-    fn is_missing(&self, label: &crate::format::superblock::Superblock) -> bool {
-        let own = label.drives[usize::from(label.drive)].sides()[usize::from(label.side)];
-        let is_it = |side: &ListedSide| Some(side.id) == own && side.path.is_none();
-        self.sides().iter().any(is_it)
+    /// Whether a superblock is that of a side that is missing there, and that did not go on by itself.
+    fn is_missing(&self, label: &Superblock, (number, side): (u8, u8)) -> bool {
+        let entry = label.drives[usize::from(label.drive)];
+        let own = entry.sides()[usize::from(label.side)];
+        let is_it = |listed: &ListedSide| {
+            Some(listed.id) == own && listed.path.is_none() && listed.drive == number
+        };
+        let has_gone_on = entry
+            .mirror
+            .is_some_and(|mirror| mirror.stale == Some(1 - label.side));
+        label.pool == self.id()
+            && label.side == side
+            && !has_gone_on
+            && self.sides().iter().any(is_it)
     }
 
+    /// Puts a side in its place, and has it written. `None`: a writer waits for space; to be tried again.
     pub(crate) async fn fill(
         self: &Arc<Self>,
         io: &Io,
         (number, side): (u8, u8),
         file: Arc<Side>,
-    ) -> Result<(Rebuild, u64), PoolError> {
+    ) -> Result<Option<(Rebuild, u64)>, PoolError> {
         let _held = self.maintenance.lock().await;
         let _checkpoints = self.checkpoints.lock().await;
         let before = self.members.present();
@@ -241,13 +281,19 @@ impl Pool {
         let is_same = old.as_ref().is_some_and(|old| Arc::ptr_eq(old, &file));
         if !is_same {
             wipe_side(io, &file).await?;
-        } else if drive.leave_out(side) {
+        } else if drive.state(side) != SideState::Stale && drive.leave_out(side) {
             // Its superblocks may be torn from now on: others say before that nobody needs them.
             self.checkpoint_on(io, &before, None).await?;
         }
-        // Nobody begins a segment meanwhile, so that one is written to both sides from its start, or closed.
-        let [one, two, three] = &self.turns;
-        let turns = (one.lock().await, two.lock().await, three.lock().await);
+        // Nobody begins a segment meanwhile, so that one is written to both sides from its start, or closed. Who waits for
+        // space keeps its turn until house is kept, which waits for this.
+        let mut turns = Vec::new();
+        for turn in &self.turns {
+            match turn.try_lock() {
+                Some(turn) => turns.push(turn),
+                None => return Ok(None),
+            }
+        }
         let before = self.members.present();
         let id = Uuid::new_v4();
         let mut entry = before.entries[place];
@@ -281,8 +327,9 @@ impl Pool {
             if self.lock().failed.is_none() {
                 self.members.set(before);
                 self.skip_superblock();
-                if !is_same {
-                    let _ = wipe_side(io, &file).await;
+                if let Err(error) = wipe_side(io, &file).await {
+                    tracing::warn!(pool = self.name(), %error, "a side of a mirror that was not filled may keep \
+                        superblocks; they are refused");
                 }
             }
             return Err(error);
@@ -302,7 +349,7 @@ impl Pool {
             current: None,
             report: Report::default(),
         };
-        Ok((rebuild, sum))
+        Ok(Some((rebuild, sum)))
     }
 }
 
@@ -393,41 +440,98 @@ impl Rebuild {
         offset: u64,
         length: u64,
     ) -> Result<(), PoolError> {
+        match self.copy_once(pool, io, drive, offset, length).await {
+            Err(CopyError::Read(_)) => {}
+            Err(CopyError::Pool(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+        // The part that can be read is copied in small steps.
+        let mut lost = None;
+        for at in (offset..offset + length).step_by(PAGE) {
+            match self.copy_once(pool, io, drive, at, PAGE_BYTES).await {
+                Ok(()) => {}
+                Err(CopyError::Read(error)) => {
+                    let (_, count) = lost.get_or_insert((error, 0_u64));
+                    *count += 1;
+                }
+                Err(CopyError::Pool(error)) => return Err(error),
+            }
+        }
+        if let Some((error, count)) = lost {
+            // What cannot be read on the only side that has it is lost there, and nowhere else.
+            let bytes = count * PAGE_BYTES;
+            let text = format!(
+                "{bytes} bytes from {offset} on cannot be read, and were not copied: {error}"
+            );
+            self.report.note(drive.path.display().to_string(), text);
+        }
+        Ok(())
+    }
+
+    async fn copy_once(
+        &self,
+        pool: &Pool,
+        io: &Io,
+        drive: &Drive,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), CopyError> {
         let length = short(length);
         let buffer = Buffer::try_allocate(length).ok_or(PoolError::OutOfMemory)?;
         let (read, buffer) = drive.read(io, offset, buffer, 0..length).await;
-        if let Err(error) = read {
-            // What cannot be read on the only side that has it is lost there, and nowhere else.
-            let text =
-                format!("{length} bytes at {offset} cannot be read, and were not copied: {error}");
-            self.report.note(drive.path.display().to_string(), text);
-            return Ok(());
-        }
+        read.map_err(CopyError::Read)?;
         let Some(side) = drive.side(self.side) else {
-            return self.filling(pool).map(drop);
+            return Ok(self.filling(pool).map(drop)?);
         };
         let (written, _) = side.write(io, offset, buffer, 0..length, false).await;
-        written.map_err(|error| side.error("write", error))
+        Ok(written.map_err(|error| side.error("write", error))?)
     }
 
     async fn finish(&self, pool: &Arc<Pool>, io: &Io) -> Result<(), PoolError> {
         let _held = pool.maintenance.lock().await;
         let _checkpoints = pool.checkpoints.lock().await;
         let drive = self.filling(pool)?;
-        drive.exchange(self.side, SideState::Filling, SideState::Current);
         let present = pool.members.present();
-        let made = pool.checkpoint_on(io, &present, None).await;
-        if made.is_err() {
-            drive.exchange(self.side, SideState::Current, SideState::Filling);
+        let filled = Some((self.drive, self.side));
+        pool.checkpoint_listing(io, &present, None, filled).await?;
+        // Only now the other side may be left out: superblocks say that this one has everything.
+        if drive.exchange(self.side, SideState::Filling, SideState::Current) {
+            Ok(())
+        } else {
+            self.filling(pool).map(drop)
         }
-        made
+    }
+
+    /// The drive and its side.
+    pub(crate) const fn place(&self) -> (u8, u8) {
+        (self.drive, self.side)
     }
 
     /// It is not filled to the end.
     pub(crate) fn give_up(&self, pool: &Pool) {
-        if let Ok(drive) = self.filling(pool) {
-            drive.leave_out(self.side);
+        pool.stop_filling(self.place());
+    }
+}
+
+impl Pool {
+    /// A side is written no more, unless it has everything.
+    pub(crate) fn stop_filling(&self, (number, side): (u8, u8)) {
+        let present = self.members.present();
+        if let Some(Some(drive)) = present.drives.get(usize::from(number)) {
+            drive.exchange(side, SideState::Filling, SideState::Stale);
         }
+    }
+}
+
+/// Why a piece was not copied.
+enum CopyError {
+    Read(std::io::Error),
+    Pool(PoolError),
+}
+
+impl From<PoolError> for CopyError {
+    fn from(error: PoolError) -> Self {
+        Self::Pool(error)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::format::superblock::{
 use crate::log::{Failure, Inner};
 use crate::members::{Label, Members, Present};
 use crate::place::DRIVE_BYTES_MAX;
-use crate::pool::{Newest, Pool, check_name};
+use crate::pool::{Newest, Pool, check_name, whole_path};
 use crate::recovery::{Recovered, recover};
 use crate::run::block_on;
 use crate::segments::Segments;
@@ -92,6 +92,7 @@ impl Pool {
                 is_read_only,
                 // A look at what is left does no harm.
                 is_degraded: is_read_only,
+                unopened: 0,
             },
         )
     }
@@ -107,28 +108,51 @@ impl Pool {
             Opening {
                 is_read_only: false,
                 is_degraded: true,
+                unopened: 0,
             },
         )
     }
 
     fn open_with(paths: &[PathBuf], is_direct: bool, how: Opening) -> Result<Arc<Self>, PoolError> {
         let mut sides = Vec::new();
+        let (mut absent, mut unopened) = (Vec::new(), 0);
         let mut missing = None;
         for path in paths {
             match open_side(path, is_direct, how.is_read_only) {
                 Ok(side) => sides.push(side),
                 // The pool may do without a side of a mirror; one that somebody has open is there.
-                Err(error @ PoolError::Io { .. }) => missing = missing.or(Some(error)),
+                Err(error @ PoolError::Io { .. }) => {
+                    // Where a link is missing, it may lead elsewhere when it is back.
+                    absent.push(whole_path(path));
+                    absent.extend(std::path::absolute(path));
+                    unopened += 1;
+                    missing = missing.or(Some(error));
+                }
                 Err(error) => return Err(error),
             }
         }
         if sides.is_empty() {
             return Err(missing.unwrap_or(PoolError::DriveCount));
         }
+        let how = Opening { unopened, ..how };
         let opened = block_on(move |io| async move { open_on(&io, sides, how).await });
         match (opened, missing) {
             // Why a drive is missing tells more than that it is.
-            (Err(PoolError::DrivesMissing { .. }), Some(error)) => Err(error),
+            (Err(PoolError::DrivesMissing { advice, .. }), Some(error)) => {
+                Err(PoolError::DriveAway {
+                    source: Box::new(error),
+                    advice,
+                })
+            }
+            (Ok(pool), missing) => {
+                if let Some(error) = missing {
+                    tracing::warn!(pool = pool.name(), %error, "a side of a mirror is missing");
+                }
+                for path in absent {
+                    pool.members.note_absent(path);
+                }
+                Ok(pool)
+            }
             (opened, _) => opened,
         }
     }
@@ -180,6 +204,8 @@ pub(crate) struct Opening {
     pub is_read_only: bool,
     /// A side of a mirror may be missing that the pool does not know to be stale.
     pub is_degraded: bool,
+    /// Drives that were named, and could not be opened.
+    pub unopened: usize,
 }
 
 /// Makes a pool on drives that are open.
@@ -256,7 +282,11 @@ pub(crate) async fn open_on(
     how: Opening,
 ) -> Result<Arc<Pool>, PoolError> {
     let is_read_only = how.is_read_only;
-    let (label, drives) = sort_drives(io, sides, how).await?;
+    let Sorted {
+        label,
+        drives,
+        has_left_out,
+    } = sort_drives(io, sides, how).await?;
     if !is_read_only {
         if label.read_only_compatible & !READ_ONLY_COMPATIBLE_KNOWN != 0 {
             return Err(PoolError::LaterVersion { pool: label.name });
@@ -283,6 +313,20 @@ pub(crate) async fn open_on(
         entries: label.drives.clone(),
         drives,
     };
+    // A side that fails while the pool is opened may be the one that has everything.
+    if !how.is_degraded
+        && let Some(path) = present.newly_stale()
+    {
+        return Err(PoolError::SideFailed {
+            pool: label.name,
+            path,
+        });
+    }
+    if has_left_out {
+        // The side that is missing may go on by itself: records of its own must not be taken for those of this one.
+        let apart = Uuid::new_v4().as_u64_pair().1 >> 24;
+        recovered.next_generation += (1 << 40) + apart;
+    }
     let used = std::mem::take(&mut recovered.used);
     let has_replayed = recovered.replayed > 0;
     let pool = assemble(Label::of(&label), present, recovered, is_read_only);
@@ -290,6 +334,15 @@ pub(crate) async fn open_on(
         // What was being written when the power went may be on one side of a mirror alone.
         if has_replayed {
             pool.mend_segments(io, &used).await;
+            // A side that failed only now may be the one that has everything.
+            if !how.is_degraded
+                && let Some(path) = pool.members.present().newly_stale()
+            {
+                return Err(PoolError::SideFailed {
+                    pool: pool.name().to_owned(),
+                    path,
+                });
+            }
         }
         match crate::clean::checkpoint_now(&pool, io).await {
             Err(PoolError::NoSpace { .. }) => {
@@ -331,6 +384,8 @@ fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: 
         syncs: Mutex::default(),
         turns: Default::default(),
         maintenance: futures_util::lock::Mutex::default(),
+        mending: futures_util::lock::Mutex::default(),
+        is_mark_late: AtomicBool::new(false),
         checkpoints: futures_util::lock::Mutex::default(),
         keeps_house: AtomicBool::new(false),
         newest: Mutex::new(recovered.newest),
@@ -351,12 +406,16 @@ struct Labeled {
     side: Side,
 }
 
-/// The newest superblock of all sides, and the drives by their numbers.
-async fn sort_drives(
-    io: &Io,
-    sides: Vec<Side>,
-    how: Opening,
-) -> Result<(Superblock, Numbered), PoolError> {
+/// Drives that were looked through.
+struct Sorted {
+    /// The newest superblock of all sides.
+    label: Superblock,
+    drives: Numbered,
+    /// A side is missing that was current.
+    has_left_out: bool,
+}
+
+async fn sort_drives(io: &Io, sides: Vec<Side>, how: Opening) -> Result<Sorted, PoolError> {
     let mut found: Vec<Labeled> = Vec::new();
     let mut unreadable = Vec::new();
     for side in sides {
@@ -376,18 +435,25 @@ async fn sort_drives(
         }
         found.push(Labeled { own, side });
     }
-    // A drive that was being added when the power went may be as new as the others, which do not know of it.
     if found.is_empty()
         && let Some(error) = unreadable.pop()
     {
         return Err(error);
     }
+    // A drive that was being added when the power went may be as new as the others, which do not know of it.
     let newest = found.iter().map(|found| &found.own).max_by_key(|label| {
         let sides = label
             .drives
             .iter()
             .map(|it| it.sides().iter().flatten().count());
-        (label.number, std::cmp::Reverse(sides.sum::<usize>()))
+        // A side that calls itself stale knows nothing that the other one does not. If it was about to be filled, it may
+        // name a checkpoint that was given up.
+        let is_sound = own_mirror(label).is_none_or(|mirror| mirror.stale != Some(label.side));
+        (
+            is_sound,
+            label.number,
+            std::cmp::Reverse(sides.sum::<usize>()),
+        )
     });
     let label = newest.ok_or(PoolError::DriveCount)?.clone();
     let mut places: Vec<Places> = Vec::new();
@@ -398,6 +464,14 @@ async fn sort_drives(
         let place = usize::from(own.side);
         let is_listed = |entry: &&DriveEntry| entry.sides().get(place) == Some(&Some(own_id(&own)));
         let Some(entry) = entry.filter(is_listed) else {
+            // A side that was about to be filled, and was not, is stale by what it says itself.
+            if own_mirror(&own).is_some_and(|mirror| mirror.stale == Some(own.side)) {
+                tracing::warn!(
+                    path = %side.path.display(),
+                    "was to become a side of a mirror, and did not; it is not used"
+                );
+                continue;
+            }
             return Err(PoolError::NotMember {
                 path: side.path,
                 pool: label.name,
@@ -407,6 +481,13 @@ async fn sort_drives(
         if let Some(mirror) = entry.mirror
             && mirror.stale == Some(own.side)
         {
+            // It went on without the one that went on without it.
+            if own_mirror(&own).is_some_and(|mirror| mirror.stale == Some(1 - own.side)) {
+                return Err(PoolError::WentApart {
+                    pool: label.name,
+                    path: side.path,
+                });
+            }
             tracing::warn!(
                 path = %side.path.display(),
                 "a side of a mirror is stale, and is not used; fill it by: longshore pool replace"
@@ -418,11 +499,15 @@ async fn sort_drives(
         }
         let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
         if tail_start(side.bytes) < needed {
+            if state == SideState::Stale {
+                continue;
+            }
             return Err(io_error("read", &side.path, io::ErrorKind::UnexpectedEof));
         }
         places[number][place] = Some((Arc::new(side), state));
     }
-    let missing = missing_sides(&label, &places, how);
+    let missing = missing_sides(&label, &places, how.is_degraded);
+    let has_left_out = !missing_sides(&label, &places, false).is_empty();
     let absent = places.iter().zip(&label.drives).map(|(place, entry)| {
         if entry.is_removed() {
             return 0;
@@ -433,26 +518,19 @@ async fn sort_drives(
             .count()
     });
     let absent: usize = absent.sum();
+    let is_too_many = how.unopened + unreadable.len() > absent;
     if let Some(error) = unreadable.pop() {
-        if !missing.is_empty() || unreadable.len() >= absent {
+        if !missing.is_empty() || is_too_many {
             return Err(error);
         }
         tracing::warn!(%error, "a side of a mirror is left out");
     }
-    if !missing.is_empty() {
+    if !missing.is_empty() || is_too_many {
         let sides = label.drives.iter().filter(|entry| !entry.is_removed());
         let expected = sides.map(|it| it.sides().iter().flatten().count()).sum();
         let ids: Vec<String> = missing.iter().map(Uuid::to_string).collect();
         // One side of each mirror is enough to go on.
-        let is_mirrored = missing_sides(
-            &label,
-            &places,
-            Opening {
-                is_degraded: true,
-                ..how
-            },
-        )
-        .is_empty();
+        let is_mirrored = !missing.is_empty() && missing_sides(&label, &places, true).is_empty();
         return Err(PoolError::DrivesMissing {
             pool: label.name,
             expected,
@@ -477,12 +555,16 @@ async fn sort_drives(
         let sides = [first, second].map(|it| it.map(|(side, _)| side));
         Some(Arc::new(Drive::mirror(sides, states)))
     });
-    let numbered = numbered.collect();
-    Ok((label, numbered))
+    let drives = numbered.collect();
+    Ok(Sorted {
+        label,
+        drives,
+        has_left_out,
+    })
 }
 
 /// Identifiers of sides that are missing, and without which the pool is not opened.
-fn missing_sides(label: &Superblock, places: &[Places], how: Opening) -> Vec<Uuid> {
+fn missing_sides(label: &Superblock, places: &[Places], is_degraded: bool) -> Vec<Uuid> {
     let mut missing = Vec::new();
     let listed = label.drives.iter().zip(places);
     for (entry, place) in listed.filter(|(entry, _)| !entry.is_removed()) {
@@ -491,11 +573,16 @@ fn missing_sides(label: &Superblock, places: &[Places], how: Opening) -> Vec<Uui
         for (number, id) in (0_u8..).zip(entry.sides()) {
             let is_there = place[usize::from(number)].is_some();
             let is_stale = entry.mirror.is_some_and(|it| it.stale == Some(number));
-            let may_lack = is_one_current && (is_stale || how.is_degraded);
+            let may_lack = is_one_current && (is_stale || is_degraded);
             missing.extend(id.filter(|_| !is_there && !may_lack));
         }
     }
     missing
+}
+
+/// What a superblock says of the mirror that it lies on.
+fn own_mirror(label: &Superblock) -> Option<Mirror> {
+    label.drives[usize::from(label.drive)].mirror
 }
 
 /// The UUID of the side that a superblock lies on.

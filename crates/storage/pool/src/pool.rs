@@ -34,6 +34,10 @@ pub struct Pool {
     /// Held while a checkpoint is made, or superblocks are written otherwise: who keeps house may go on without
     /// `maintenance`.
     pub(crate) checkpoints: futures_util::lock::Mutex<()>,
+    /// Held while a side of a mirror is compared with the other one, and written anew.
+    pub(crate) mending: futures_util::lock::Mutex<()>,
+    /// No checkpoint could be made when a side had been left out.
+    pub(crate) is_mark_late: AtomicBool,
     /// Whether somebody keeps house.
     pub(crate) keeps_house: AtomicBool,
     pub(crate) newest: Mutex<Newest>,
@@ -92,12 +96,15 @@ impl Pool {
         self.lay_on(drives) && drives.iter().any(|drive| self.has_drive(drive))
     }
 
-    /// Whether all of these are drives of it, or were since it was opened.
+    /// Whether all of these are drives of it, also of sides that were missing then, or were since it was opened.
     #[must_use]
     pub fn lay_on(&self, drives: &[PathBuf]) -> bool {
-        let removed = self.members.removed();
-        let is_known =
-            |drive: &PathBuf| self.has_drive(drive) || removed.contains(&whole_path(drive));
+        let gone = [self.members.removed(), self.members.absent()].concat();
+        let is_gone = |drive: &PathBuf| {
+            let absolute = std::path::absolute(drive);
+            gone.contains(&whole_path(drive)) || absolute.is_ok_and(|it| gone.contains(&it))
+        };
+        let is_known = |drive: &PathBuf| self.has_drive(drive) || is_gone(drive);
         !drives.is_empty() && drives.iter().all(is_known)
     }
 

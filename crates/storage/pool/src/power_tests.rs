@@ -568,11 +568,15 @@ impl Scene {
             lists.reverse();
         }
         let mut pool = None;
+        let mut refusals = String::new();
         for list in lists {
             let drives = chosen(&rig.disks, &list);
             let opened = rig
                 .run(|io| async move { open_on(&io, drives, Opening::default()).await })
                 .expect("power");
+            if let Err(error) = &opened {
+                refusals += &format!("{list:?}: {error}; ");
+            }
             match opened {
                 Ok(opened) => {
                     pool = Some(opened);
@@ -591,7 +595,8 @@ impl Scene {
                 Err(error) => panic!("seed {seed}: {error}"),
             }
         }
-        let pool = pool.unwrap_or_else(|| panic!("seed {seed}: no list of drives opens"));
+        let pool =
+            pool.unwrap_or_else(|| panic!("seed {seed}: no list of drives opens: {refusals}"));
         for write in pending {
             if let Some(blocks) = model.volumes.get_mut(&write.volume) {
                 for (block, value) in (write.first..).zip(&write.values) {
@@ -752,6 +757,41 @@ fn cut_while_drives_change() {
 #[test]
 fn a_power_cut_while_drives_come_and_go_leaves_a_pool_that_opens() {
     cut_while_drives_change();
+}
+
+#[test]
+fn a_drive_whose_addition_failed_is_added_again() {
+    for at in 0..60 {
+        let seed = 5000 + at;
+        let mut scene = Scene::create(seed, 1, true);
+        scene.write("plain", 0, 300, true).expect("power");
+        scene.rig.disks.trouble = Some((scene.rig.disks.done + at, Trouble::Fails));
+        let admit = |scene: &mut Scene| {
+            let drive = chosen(&scene.rig.disks, &[1]).remove(0);
+            let pool = scene.pool.clone();
+            let admitted = scene
+                .rig
+                .run(|io| async move { pool.admit(&io, Drive::single(drive)).await });
+            admitted.expect("power").is_ok()
+        };
+        let mut is_added = admit(&mut scene);
+        scene.rig.disks.trouble = None;
+        if !is_added && !scene.pool.is_poisoned() {
+            is_added = admit(&mut scene);
+            assert!(is_added, "seed {seed}");
+        }
+        // What the newest checkpoint lies in is nobody else's.
+        for segment in scene.pool.newest().segments {
+            let used = scene.pool.lock().state.segments.get(segment).used;
+            assert_eq!(used, crate::segments::Use::Map, "seed {seed}");
+        }
+        scene.after = Some(vec![0, 1]);
+        if is_added {
+            scene.members = vec![0, 1];
+            scene.burst("plain").expect("power");
+        }
+        scene.interrupt(seed);
+    }
 }
 
 #[test]

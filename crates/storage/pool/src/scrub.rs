@@ -139,7 +139,8 @@ impl Scrub {
     async fn look_again(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, chunk: &Chunk) {
         let length = usize::from(chunk.stored.length);
         let place = chunk.stored.place;
-        if pool.mend(io, place, length, chunk.stored.crc).await == Mended::OneSide {
+        let mended = pool.mend(io, place, length, chunk.stored.crc).await;
+        if matches!(mended, Mended::Copied(_)) {
             self.report.note(
                 whose(pool, layer),
                 format!(

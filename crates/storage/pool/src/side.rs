@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use longshore_reactor::buffer::Buffer;
@@ -114,6 +115,14 @@ impl Side {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether it is what lies at a path now. Looks at the file system.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let place = |found: std::fs::Metadata| (found.dev(), found.ino(), found.rdev());
+        let own = self.file.0.metadata().map(place);
+        let there = std::fs::metadata(path).map(place);
+        matches!((own, there), (Ok(own), Ok(there)) if own == there)
     }
 
     pub fn error(&self, operation: &'static str, source: io::Error) -> PoolError {

@@ -44,7 +44,7 @@ impl Pool {
                 let (pool, task_io) = (self.clone(), io.clone());
                 crate::run::spawn(io, async move {
                     pool.run_sync(&task_io).await;
-                    if pool.members.is_unmarked() {
+                    if pool.members.is_unmarked() && pool.wants_house() {
                         pool.keep_house(&task_io);
                     }
                 });

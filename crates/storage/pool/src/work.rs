@@ -94,7 +94,12 @@ impl Pool {
             }
         }
         for finding in &report.findings {
-            tracing::warn!(pool = self.name(), %finding, "damage was found");
+            match self.work().map(|work| work.kind) {
+                Some(WorkKind::Rebuild(_)) => {
+                    tracing::warn!(pool = self.name(), %finding, "data was not copied");
+                }
+                _ => tracing::warn!(pool = self.name(), %finding, "a scrub found damage"),
+            }
         }
         if let Some(work) = &mut self.desk().work {
             work.state = state;
@@ -187,7 +192,8 @@ impl Pool {
                 return Err(error);
             }
         };
-        self.start(rate, sum, move |pool, pace| {
+        let place = rebuild.place();
+        let started = self.start(rate, sum, move |pool, pace| {
             let mut rebuild = Some(rebuild);
             let ended = drive_steps(pool, pace, || {
                 let Some(now) = rebuild.take() else {
@@ -204,7 +210,11 @@ impl Pool {
                 rebuild.report
             });
             pool.end_work(ended, report);
-        })
+        });
+        if started.is_err() {
+            self.stop_filling(place);
+        }
+        started
     }
 
     fn start(

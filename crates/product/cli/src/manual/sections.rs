@@ -684,8 +684,8 @@ const POOL: Page = Page {
         USAGE,
         (
             "3",
-            "`check` and `scrub`: there is damage; standard output says where. `attach` and `replace`: so there is, and was \
-             not copied.",
+            "`check` and `scrub`: there is damage; standard output says where. `attach` and `replace`: there is data that \
+             cannot be read, and was not copied.",
         ),
     ],
     environment: SERVER_VARIABLES,

@@ -148,7 +148,7 @@ impl How {
     /// What a change needs.
     pub fn of(change: &PoolChange) -> Self {
         match change {
-            PoolChange::Offline(_) | PoolChange::Replace(_) => Self::Degraded,
+            PoolChange::Offline(_) => Self::Degraded,
             _ => Self::Writes,
         }
     }
