@@ -207,23 +207,20 @@ async fn check_data(
     for chunk in chunks.values() {
         let length = usize::from(chunk.stored.length);
         let subject = || format!("layer {}, page {}", chunk.layer.0, chunk.page);
-        let is_damaged = !pool.damaged(io, &[chunk.stored]).await.is_empty();
-        match pool.read_bytes(io, chunk.stored.place, length).await {
-            Ok((data, skip))
-                if is_damaged
-                    && crate::format::crc(&data[skip..skip + length]) == chunk.stored.crc =>
-            {
-                report.note(
-                    subject(),
-                    "one side of the mirror is damaged; a scrub mends it",
-                );
-            }
-            Ok((data, skip)) => {
-                if crate::format::crc(&data[skip..skip + length]) != chunk.stored.crc {
-                    report.note(subject(), "the checksum of its data does not match");
+        if !pool.damaged(io, &[chunk.stored]).await.is_empty() {
+            let read = pool.read_bytes(io, chunk.stored.place, length).await;
+            let is_intact = |data: &[u8]| crate::format::crc(data) == chunk.stored.crc;
+            let text = match read {
+                Ok((data, skip)) if is_intact(&data[skip..skip + length]) => {
+                    match pool.has_two(chunk.stored.place) {
+                        true => "one side of the mirror is damaged; a scrub mends it".to_owned(),
+                        false => "could not be read at first".to_owned(),
+                    }
                 }
-            }
-            Err(error) => report.note(subject(), std::io::Error::from(error).to_string()),
+                Ok(_) => "the checksum of its data does not match".to_owned(),
+                Err(error) => std::io::Error::from(error).to_string(),
+            };
+            report.note(subject(), text);
         }
         report.data_bytes += u64::from(chunk.stored.length);
         progress(report.data_bytes, sum);

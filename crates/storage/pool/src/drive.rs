@@ -224,9 +224,10 @@ impl Drive {
 
     /// The sides that can be read. `offset`: where, as the sides take turns.
     fn readable(&self, offset: u64) -> [Option<(u8, &Arc<Side>)>; 2] {
-        let errors = [self.read_errors(0), self.read_errors(1)];
-        let first = match errors {
-            _ if !self.is_mirror => 0,
+        if !self.is_mirror {
+            return [self.side(0).map(|side| (0, side)), None];
+        }
+        let first = match [self.read_errors(0), self.read_errors(1)] {
             [one, other] if one > other + READ_ERRORS_MORE => 1,
             [one, other] if other > one + READ_ERRORS_MORE => 0,
             _ => u8::from((offset / STRIPE) % 2 == 1),
@@ -240,6 +241,11 @@ impl Drive {
     /// All sides that can be read.
     pub fn current(&self) -> impl Iterator<Item = (u8, &Arc<Side>)> {
         self.readable(0).into_iter().flatten()
+    }
+
+    /// Whether it is a mirror, both sides of which have everything.
+    pub fn has_two(&self) -> bool {
+        self.is_mirror && self.stale().is_none()
     }
 
     /// The sides that are written.

@@ -3,7 +3,7 @@
 //! What a map refers to does not change where it lies: it can be written again at any time, as long as its segment is
 //! pinned. The bytes around it, in the same sectors, stay as they are on that side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use longshore_reactor::buffer::Buffer;
@@ -68,8 +68,7 @@ impl Span {
 impl Pool {
     /// Whether there is a second copy of what lies there, on a side that is current.
     pub(crate) fn has_two(&self, place: Place) -> bool {
-        let drive = self.drive(place);
-        drive.is_some_and(|drive| drive.is_mirror && drive.current().count() == 2)
+        self.drive(place).is_some_and(|drive| drive.has_two())
     }
 
     /// Compares bytes that a map refers to with their checksum, on both sides, and writes them anew where they are
@@ -162,6 +161,11 @@ impl Pool {
 
     /// Compares both sides of mirrors where these segments have data, while nobody else uses the pool.
     pub(crate) async fn mend_segments(&self, io: &Io, segments: &[u32]) {
+        let present = self.members.present();
+        if !present.each().any(|(_, drive)| drive.has_two()) {
+            return;
+        }
+        let segments: HashSet<u32> = segments.iter().copied().collect();
         let chunks: Vec<Stored> = {
             let inner = self.lock();
             let state = &inner.state;
