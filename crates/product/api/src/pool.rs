@@ -263,7 +263,7 @@ pub struct PoolRebuild {
     pub path: String,
     /// Absolute path of the file or device that is filled. It may be the side that is replaced.
     pub with: String,
-    /// A file that does not exist is made, with so many bytes.
+    /// Size in bytes of a file that has to be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// What the file or device holds is overwritten.

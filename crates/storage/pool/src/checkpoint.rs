@@ -49,30 +49,17 @@ impl Pool {
     pub(crate) async fn checkpoint(self: &Arc<Self>, io: &Io) -> Result<(), PoolError> {
         let _held = self.checkpoints.lock().await;
         let present = self.members.present();
-        self.checkpoint_on(io, &present, None).await
+        self.checkpoint_on(io, &present, News::Nothing).await
     }
 
-    /// Makes a checkpoint whose superblocks list these drives. The caller holds [`Self::checkpoints`]. `fresh`: a drive that
-    /// has none yet, or a side of one.
+    /// Makes a checkpoint whose superblocks list these drives. The caller holds [`Self::checkpoints`].
     pub(crate) async fn checkpoint_on(
         self: &Arc<Self>,
         io: &Io,
         present: &Present,
-        fresh: Option<Fresh>,
+        news: News,
     ) -> Result<(), PoolError> {
-        self.checkpoint_listing(io, present, fresh, None).await
-    }
-
-    /// The same, whose superblocks call a side current that has been filled, with its drive's number. It is not left
-    /// alone before they do: until this ends, the drive does without the other side no more than before.
-    pub(crate) async fn checkpoint_listing(
-        self: &Arc<Self>,
-        io: &Io,
-        present: &Present,
-        fresh: Option<Fresh>,
-        filled: Option<(u8, u8)>,
-    ) -> Result<(), PoolError> {
-        let made = self.try_checkpoint(io, present, fresh, filled).await;
+        let made = self.try_checkpoint(io, present, news).await;
         let is_late = made.is_err() && self.members.is_unmarked();
         self.is_mark_late.store(is_late, Ordering::Relaxed);
         made
@@ -82,8 +69,7 @@ impl Pool {
         self: &Arc<Self>,
         io: &Io,
         present: &Present,
-        fresh: Option<Fresh>,
-        filled: Option<(u8, u8)>,
+        news: News,
     ) -> Result<(), PoolError> {
         let newest = self.newest();
         let number = newest.number + 1;
@@ -102,8 +88,8 @@ impl Pool {
         let put = match result {
             Ok(()) => {
                 let mut now = present.as_they_are();
-                if let Some((number, side)) = filled {
-                    now.list_current(number, side);
+                if let News::Filled { drive, side } = news {
+                    now.list_current(drive, side);
                 }
                 let plain = self.label.superblock(&now, 0);
                 listed.clone_from(&plain.drives);
@@ -114,7 +100,7 @@ impl Pool {
                     checkpoint_number: number,
                     ..plain
                 };
-                self.publish(io, &named, present, fresh).await
+                self.publish(io, &named, present, news).await
             }
             Err(error) => Err(error),
         };
@@ -290,12 +276,9 @@ impl Pool {
         io: &Io,
         named: &Superblock,
         present: &Present,
-        fresh: Option<Fresh>,
+        news: News,
     ) -> Result<(), PoolError> {
-        #[cfg(test)]
-        let fresh = fresh
-            .filter(|_| !crate::testing::has_planted(crate::testing::Planted::ListsBeforeTheDrive));
-        let is_fresh = |number, side| fresh.is_some_and(|fresh| fresh.is(number, side));
+        let is_fresh = |number, side| news.has_none_yet(number, side);
         for (number, drive) in present.each() {
             for (side, file) in drive.written().filter(|(side, _)| is_fresh(number, *side)) {
                 for place in copies(file.bytes).concat() {
@@ -364,17 +347,36 @@ impl Pool {
     }
 }
 
-/// A drive without superblocks, or a side of one: it gets its own before others list it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fresh {
-    pub drive: u8,
-    /// `None`: all sides of the drive.
-    pub side: Option<u8>,
+/// What superblocks say of a drive that they did not say before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Nothing,
+    /// It is part of the pool. It has no superblocks yet, and gets its own before others list it.
+    NewDrive(u8),
+    /// The same of a side.
+    NewSide {
+        drive: u8,
+        side: u8,
+    },
+    /// A side is current that was being filled until now. While this is not on the medium, the other side is not left
+    /// out.
+    Filled {
+        drive: u8,
+        side: u8,
+    },
 }
 
-impl Fresh {
-    fn is(self, drive: u8, side: u8) -> bool {
-        self.drive == drive && self.side.is_none_or(|fresh| fresh == side)
+impl News {
+    fn has_none_yet(self, number: u8, of: u8) -> bool {
+        #[cfg(test)]
+        if crate::testing::has_planted(crate::testing::Planted::ListsBeforeTheDrive) {
+            return false;
+        }
+        match self {
+            Self::NewDrive(drive) => drive == number,
+            Self::NewSide { drive, side } => (drive, side) == (number, of),
+            Self::Nothing | Self::Filled { .. } => false,
+        }
     }
 }
 

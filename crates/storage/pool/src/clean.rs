@@ -213,7 +213,7 @@ impl Pool {
                 let piece = if let Some(bytes) = bytes.filter(|it| crc(it) == chunk.stored.crc) {
                     moved_piece(chunk, bytes.into())
                 } else {
-                    // What is lost for good is looked at twice, and on both sides of a mirror.
+                    // Before data counts as lost, it is read a second time, on both sides of a mirror.
                     let mended = pool
                         .mend(io, chunk.stored.place, length, chunk.stored.crc)
                         .await;

@@ -5,9 +5,9 @@
 //!                                         └─► side 1   current, filling or failed
 //! ```
 //!
-//! What is written goes to both sides of a mirror, and is there when both have it. A side whose write or sync fails is
-//! left out from then on; the last one is not. Reads take either side, and the other one where the first cannot be
-//! read. What they give is compared with its checksum by whoever reads; see [`crate::mend`].
+//! A write goes to both sides of a mirror, and ends when both have it. A side whose write or sync fails is left out from
+//! then on; the last side is not. A read takes either side, and falls back on the other. Readers compare what they get
+//! with its checksum; see [`crate::mend`].
 
 use std::io;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use longshore_volume::Io;
 use crate::error::PoolError;
 use crate::side::{Side, io_error, is_full};
 
-/// So many more failed reads than the other side's, and a side is read only where the other one cannot be.
+/// A side whose failed reads exceed the other side's by more than this is read only as a fallback.
 const READ_ERRORS_MORE: u32 = 8;
 
 /// Bytes that one side of a mirror is read for, before it is the other's turn.

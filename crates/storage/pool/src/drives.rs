@@ -10,7 +10,7 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
-use crate::checkpoint::Fresh;
+use crate::checkpoint::News;
 use crate::desk::Step;
 use crate::drive::{Drive, SideState};
 use crate::error::PoolError;
@@ -117,11 +117,8 @@ impl Pool {
         let number = u8::try_from(before.entries.len()).expect("at most 32");
         self.members.set(after.clone());
         self.lock().state.segments.add_drive(entry);
-        let fresh = Fresh {
-            drive: number,
-            side: None,
-        };
-        let made = self.checkpoint_on(io, &after, Some(fresh)).await;
+        let news = News::NewDrive(number);
+        let made = self.checkpoint_on(io, &after, news).await;
         // A superblock that may name the drive keeps it.
         if made.is_err() && self.lock().failed.is_none() {
             {
@@ -285,7 +282,7 @@ impl Pool {
         let _checkpoints = self.checkpoints.lock().await;
         let before = self.members.present();
         let after = before.without(number);
-        self.checkpoint_on(io, &after, None).await?;
+        self.checkpoint_on(io, &after, News::Nothing).await?;
         self.lock().state.segments.set_drives(after.entries.clone());
         self.members.set(after);
         let drive = before.drives.get(usize::from(number));

@@ -656,7 +656,7 @@ impl Inner {
         });
     }
 
-    /// Has no lane write to a drive that is to be removed.
+    /// Closes the segments of a drive that lanes write to.
     pub fn leave(&mut self, drive: u8) {
         let segments = self.state.segments.of_drive(drive);
         for lane in &mut self.lanes {

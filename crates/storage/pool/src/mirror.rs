@@ -13,7 +13,7 @@ use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 use uuid::Uuid;
 
-use crate::checkpoint::Fresh;
+use crate::checkpoint::News;
 use crate::desk::Step;
 use crate::drive::{Drive, SideState};
 use crate::drives::{Made, NewDrive, wipe_side};
@@ -55,6 +55,14 @@ pub enum Slot {
     Beside(PathBuf),
     /// The place of a side, which is left out.
     Of(PathBuf),
+}
+
+impl Slot {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Beside(path) | Self::Of(path) => path,
+        }
+    }
 }
 
 /// A side that is being filled.
@@ -128,49 +136,36 @@ impl Pool {
     /// The drive and the side that a slot is.
     fn slot(&self, slot: &Slot) -> Result<(u8, u8), PoolError> {
         let present = self.members.present();
-        let (path, is_beside) = match slot {
-            Slot::Beside(path) => (path, true),
-            Slot::Of(path) => (path, false),
+        let missing = |drive: &Drive| {
+            let mut sides = (0..2).filter(|_| drive.is_mirror);
+            sides.find(|side| drive.side(*side).is_none())
         };
-        let pool = || self.name().to_owned();
-        let found = match self.find_side(path) {
-            Ok(found) => found,
-            Err(error) => {
-                // Where a side is missing, its path is not known any more.
-                let mut lacking = present.each().filter_map(|(number, drive)| {
-                    let missing = (0..2).find(|side| drive.side(*side).is_none())?;
-                    drive.is_mirror.then_some((number, missing))
-                });
-                match (lacking.next(), lacking.next()) {
-                    (Some(found), None) if !is_beside => return Ok(found),
-                    _ => return Err(error),
-                }
+        let (number, side) = match (self.find_side(slot.path()), slot) {
+            (Ok(found), _) => found,
+            (Err(error), Slot::Beside(_)) => return Err(error),
+            // Where a side is missing, its path is not known any more.
+            (Err(error), Slot::Of(_)) => {
+                let mut lacking = present
+                    .each()
+                    .filter_map(|(number, drive)| Some((number, missing(drive)?)));
+                return match (lacking.next(), lacking.next()) {
+                    (Some(found), None) => Ok(found),
+                    _ => Err(error),
+                };
             }
         };
-        let (number, side) = found;
-        let is_mirror = present.drives[usize::from(number)]
-            .as_ref()
-            .is_some_and(|drive| drive.is_mirror);
-        match (is_beside, is_mirror) {
-            (true, false) => Ok((number, 1)),
+        let drive = present.drives[usize::from(number)].as_ref();
+        let drive = drive.expect("it was found");
+        let (pool, path) = (self.name().to_owned(), slot.path().to_owned());
+        match (slot, drive.is_mirror) {
+            (Slot::Of(_), true) => Ok((number, side)),
+            (Slot::Of(_), false) => Err(PoolError::NoMirror { pool, path }),
+            (Slot::Beside(_), false) => Ok((number, 1)),
             // Of several sides that are missing, the other one tells which is meant.
-            (true, true) if self.lacks_side(number, 1 - side) => Ok((number, 1 - side)),
-            (true, true) => Err(PoolError::IsMirror {
-                pool: pool(),
-                path: path.clone(),
-            }),
-            (false, true) => Ok((number, side)),
-            (false, false) => Err(PoolError::NoMirror {
-                pool: pool(),
-                path: path.clone(),
-            }),
+            (Slot::Beside(_), true) => missing(drive)
+                .map(|missing| (number, missing))
+                .ok_or(PoolError::IsMirror { pool, path }),
         }
-    }
-
-    fn lacks_side(&self, number: u8, side: u8) -> bool {
-        let present = self.members.present();
-        let drive = present.drives.get(usize::from(number));
-        drive.is_some_and(|drive| drive.as_ref().is_some_and(|it| it.side(side).is_none()))
     }
 
     /// Puts a file or device in a side's place, and has it written from now on. Returns what is to be copied, and its
@@ -189,15 +184,13 @@ impl Pool {
         let drive = present.drives[usize::from(number)].clone();
         let drive = drive.expect("it was found");
         if drive.is_mirror && drive.state(1 - side) != SideState::Current {
-            let (Slot::Of(path) | Slot::Beside(path)) = slot;
-            return Err(self.last_side(path));
+            return Err(self.last_side(slot.path()));
         }
         // Its copy may be the only one that is intact.
-        if drive.is_mirror && drive.state(side) == SideState::Current {
-            let (Slot::Of(path) | Slot::Beside(path)) = slot;
+        if drive.has_two() {
             return Err(PoolError::SideInUse {
                 pool: self.name().to_owned(),
-                path: path.clone(),
+                path: slot.path().to_owned(),
             });
         }
         let wanted = whole_path(&new.path);
@@ -283,7 +276,7 @@ impl Pool {
             wipe_side(io, &file).await?;
         } else if drive.state(side) != SideState::Stale && drive.leave_out(side) {
             // Its superblocks may be torn from now on: others say before that nobody needs them.
-            self.checkpoint_on(io, &before, None).await?;
+            self.checkpoint_on(io, &before, News::Nothing).await?;
         }
         // Nobody begins a segment meanwhile, so that one is written to both sides from its start, or closed. Who waits for
         // space keeps its turn until house is kept, which waits for this.
@@ -319,11 +312,11 @@ impl Pool {
             (left, sum)
         };
         drop(turns);
-        let fresh = Fresh {
+        let news = News::NewSide {
             drive: number,
-            side: Some(side),
+            side,
         };
-        if let Err(error) = self.checkpoint_on(io, &after, Some(fresh)).await {
+        if let Err(error) = self.checkpoint_on(io, &after, news).await {
             if self.lock().failed.is_none() {
                 self.members.set(before);
                 self.skip_superblock();
@@ -380,18 +373,16 @@ impl Rebuild {
 
     async fn next(&mut self, pool: &Arc<Pool>, io: &Io) -> Result<Step, PoolError> {
         let drive = self.filling(pool)?;
-        if self.current.is_none() {
-            match self.choose(pool) {
-                Choice::Copy(place, pin) => self.current = Some((place, pin, 0)),
+        let (place, pin, done) = match self.current.take() {
+            Some(current) => current,
+            None => match self.choose(pool) {
+                Choice::Copy(place, pin) => (place, pin, 0),
                 Choice::Wait => return Ok(Step::Wait),
                 Choice::Nothing => {
                     self.finish(pool, io).await?;
                     return Ok(Step::Done);
                 }
-            }
-        }
-        let Some((place, pin, done)) = self.current.take() else {
-            return Ok(Step::Wait);
+            },
         };
         let length = PIECE.min(u64::from(pool.label.segment_bytes) - done);
         self.copy(pool, io, &drive, place.offset() + done, length)
@@ -492,8 +483,11 @@ impl Rebuild {
         let _checkpoints = pool.checkpoints.lock().await;
         let drive = self.filling(pool)?;
         let present = pool.members.present();
-        let filled = Some((self.drive, self.side));
-        pool.checkpoint_listing(io, &present, None, filled).await?;
+        let news = News::Filled {
+            drive: self.drive,
+            side: self.side,
+        };
+        pool.checkpoint_on(io, &present, news).await?;
         // Only now the other side may be left out: superblocks say that this one has everything.
         if drive.exchange(self.side, SideState::Filling, SideState::Current) {
             Ok(())

@@ -416,133 +416,11 @@ struct Sorted {
 }
 
 async fn sort_drives(io: &Io, sides: Vec<Side>, how: Opening) -> Result<Sorted, PoolError> {
-    let mut found: Vec<Labeled> = Vec::new();
-    let mut unreadable = Vec::new();
-    for side in sides {
-        let own = match newest_label(io, &side).await {
-            Ok(own) => own,
-            // The pool may do without a side of a mirror.
-            Err(error) => {
-                unreadable.push(error);
-                continue;
-            }
-        };
-        if found.iter().any(|other| other.own.pool != own.pool) {
-            return Err(PoolError::OtherPool { path: side.path });
-        }
-        if found.iter().any(|other| own_id(&other.own) == own_id(&own)) {
-            return Err(PoolError::DriveTwice { path: side.path });
-        }
-        found.push(Labeled { own, side });
-    }
-    if found.is_empty()
-        && let Some(error) = unreadable.pop()
-    {
-        return Err(error);
-    }
-    // A drive that was being added when the power went may be as new as the others, which do not know of it.
-    let newest = found.iter().map(|found| &found.own).max_by_key(|label| {
-        let sides = label
-            .drives
-            .iter()
-            .map(|it| it.sides().iter().flatten().count());
-        // A side that calls itself stale knows nothing that the other one does not. If it was about to be filled, it may
-        // name a checkpoint that was given up.
-        let is_sound = own_mirror(label).is_none_or(|mirror| mirror.stale != Some(label.side));
-        (
-            is_sound,
-            label.number,
-            std::cmp::Reverse(sides.sum::<usize>()),
-        )
-    });
-    let label = newest.ok_or(PoolError::DriveCount)?.clone();
-    let mut places: Vec<Places> = Vec::new();
-    places.resize_with(label.drives.len(), Default::default);
-    for Labeled { own, side } in found {
-        let number = usize::from(own.drive);
-        let entry = label.drives.get(number);
-        let place = usize::from(own.side);
-        let is_listed = |entry: &&DriveEntry| entry.sides().get(place) == Some(&Some(own_id(&own)));
-        let Some(entry) = entry.filter(is_listed) else {
-            // A side that was about to be filled, and was not, is stale by what it says itself.
-            if own_mirror(&own).is_some_and(|mirror| mirror.stale == Some(own.side)) {
-                tracing::warn!(
-                    path = %side.path.display(),
-                    "was to become a side of a mirror, and did not; it is not used"
-                );
-                continue;
-            }
-            return Err(PoolError::NotMember {
-                path: side.path,
-                pool: label.name,
-            });
-        };
-        let mut state = SideState::Current;
-        if let Some(mirror) = entry.mirror
-            && mirror.stale == Some(own.side)
-        {
-            // It went on without the one that went on without it.
-            if own_mirror(&own).is_some_and(|mirror| mirror.stale == Some(1 - own.side)) {
-                return Err(PoolError::WentApart {
-                    pool: label.name,
-                    path: side.path,
-                });
-            }
-            tracing::warn!(
-                path = %side.path.display(),
-                "a side of a mirror is stale, and is not used; fill it by: longshore pool replace"
-            );
-            state = SideState::Stale;
-        } else if own.number + 1 < label.number {
-            // A power cut leaves drives one superblock apart.
-            return Err(PoolError::Stale { path: side.path });
-        }
-        let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
-        if tail_start(side.bytes) < needed {
-            if state == SideState::Stale {
-                continue;
-            }
-            return Err(io_error("read", &side.path, io::ErrorKind::UnexpectedEof));
-        }
-        places[number][place] = Some((Arc::new(side), state));
-    }
-    let missing = missing_sides(&label, &places, how.is_degraded);
+    let (found, unreadable) = read_labels(io, sides).await?;
+    let label = newest_of(&found).ok_or(PoolError::DriveCount)?.clone();
+    let places = place_sides(found, &label)?;
+    expect_all(&label, &places, unreadable, how)?;
     let has_left_out = !missing_sides(&label, &places, false).is_empty();
-    let absent = places.iter().zip(&label.drives).map(|(place, entry)| {
-        if entry.is_removed() {
-            return 0;
-        }
-        let listed = place.iter().zip(entry.sides());
-        listed
-            .filter(|(there, id)| there.is_none() && id.is_some())
-            .count()
-    });
-    let absent: usize = absent.sum();
-    let is_too_many = how.unopened + unreadable.len() > absent;
-    if let Some(error) = unreadable.pop() {
-        if !missing.is_empty() || is_too_many {
-            return Err(error);
-        }
-        tracing::warn!(%error, "a side of a mirror is left out");
-    }
-    if !missing.is_empty() || is_too_many {
-        let sides = label.drives.iter().filter(|entry| !entry.is_removed());
-        let expected = sides.map(|it| it.sides().iter().flatten().count()).sum();
-        let ids: Vec<String> = missing.iter().map(Uuid::to_string).collect();
-        // One side of each mirror is enough to go on.
-        let is_mirrored = !missing.is_empty() && missing_sides(&label, &places, true).is_empty();
-        return Err(PoolError::DrivesMissing {
-            pool: label.name,
-            expected,
-            found: expected - missing.len(),
-            missing: ids.join(", "),
-            advice: if is_mirrored {
-                "; to go on without: longshore pool offline"
-            } else {
-                ""
-            },
-        });
-    }
     let listed = label.drives.iter().zip(places);
     let numbered = listed.map(|(entry, [first, second])| {
         if entry.is_removed() {
@@ -560,6 +438,143 @@ async fn sort_drives(io: &Io, sides: Vec<Side>, how: Opening) -> Result<Sorted, 
         label,
         drives,
         has_left_out,
+    })
+}
+
+/// What the sides say, and why others say nothing: the pool may do without them.
+async fn read_labels(
+    io: &Io,
+    sides: Vec<Side>,
+) -> Result<(Vec<Labeled>, Vec<PoolError>), PoolError> {
+    let mut found: Vec<Labeled> = Vec::new();
+    let mut unreadable = Vec::new();
+    for side in sides {
+        let own = match newest_label(io, &side).await {
+            Ok(own) => own,
+            Err(error) => {
+                unreadable.push(error);
+                continue;
+            }
+        };
+        if found.iter().any(|other| other.own.pool != own.pool) {
+            return Err(PoolError::OtherPool { path: side.path });
+        }
+        if found.iter().any(|other| own_id(&other.own) == own_id(&own)) {
+            return Err(PoolError::DriveTwice { path: side.path });
+        }
+        found.push(Labeled { own, side });
+    }
+    match unreadable.pop() {
+        Some(error) if found.is_empty() => Err(error),
+        last => {
+            unreadable.extend(last);
+            Ok((found, unreadable))
+        }
+    }
+}
+
+fn newest_of(found: &[Labeled]) -> Option<&Superblock> {
+    found.iter().map(|found| &found.own).max_by_key(|label| {
+        let sides = label.drives.iter().map(|it| it.sides());
+        let sides: usize = sides.map(|sides| sides.iter().flatten().count()).sum();
+        // A side that calls itself stale knows nothing that the other one does not. If it was about to be filled, it may
+        // name a checkpoint that was given up.
+        let is_sound = own_mirror(label).is_none_or(|mirror| mirror.stale != Some(label.side));
+        // A drive that was being added when the power went may be as new as the others, which do not know of it.
+        (is_sound, label.number, std::cmp::Reverse(sides))
+    })
+}
+
+/// The sides in the places where the newest superblock lists them.
+fn place_sides(found: Vec<Labeled>, label: &Superblock) -> Result<Vec<Places>, PoolError> {
+    let mut places: Vec<Places> = Vec::new();
+    places.resize_with(label.drives.len(), Default::default);
+    for Labeled { own, side } in found {
+        let (number, place) = (usize::from(own.drive), usize::from(own.side));
+        let entry = label.drives.get(number);
+        let is_listed = |entry: &&DriveEntry| entry.sides().get(place) == Some(&Some(own_id(&own)));
+        let said = own_mirror(&own).and_then(|mirror| mirror.stale);
+        let Some(entry) = entry.filter(is_listed) else {
+            // A side that was about to be filled, and was not, is stale by what it says itself.
+            if said == Some(own.side) {
+                tracing::warn!(
+                    path = %side.path.display(),
+                    "was to become a side of a mirror, and did not; it is not used"
+                );
+                continue;
+            }
+            return Err(PoolError::NotMember {
+                path: side.path,
+                pool: label.name.clone(),
+            });
+        };
+        let is_stale = entry
+            .mirror
+            .is_some_and(|mirror| mirror.stale == Some(own.side));
+        let mut state = SideState::Current;
+        if is_stale {
+            // It went on without the one that went on without it.
+            if said == Some(1 - own.side) {
+                return Err(PoolError::WentApart {
+                    pool: label.name.clone(),
+                    path: side.path,
+                });
+            }
+            tracing::warn!(
+                path = %side.path.display(),
+                "a side of a mirror is stale, and is not used; fill it by: longshore pool replace"
+            );
+            state = SideState::Stale;
+        } else if own.number + 1 < label.number {
+            // A power cut leaves drives one superblock apart.
+            return Err(PoolError::Stale { path: side.path });
+        }
+        let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
+        if tail_start(side.bytes) >= needed {
+            places[number][place] = Some((Arc::new(side), state));
+        } else if !is_stale {
+            return Err(io_error("read", &side.path, io::ErrorKind::UnexpectedEof));
+        }
+    }
+    Ok(places)
+}
+
+/// Refuses to go on without sides that are needed, and with drives that are not the pool's. `unreadable`: why drives that
+/// were named hold none.
+fn expect_all(
+    label: &Superblock,
+    places: &[Places],
+    mut unreadable: Vec<PoolError>,
+    how: Opening,
+) -> Result<(), PoolError> {
+    let missing = missing_sides(label, places, how.is_degraded);
+    let listed = label.drives.iter().zip(places);
+    let listed = listed.filter(|(entry, _)| !entry.is_removed());
+    let sides = listed.flat_map(|(entry, place)| entry.sides().into_iter().zip(place));
+    let sides: Vec<_> = sides.filter(|(id, _)| id.is_some()).collect();
+    let absent = sides.iter().filter(|(_, there)| there.is_none()).count();
+    let is_too_many = how.unopened + unreadable.len() > absent;
+    let is_refused = !missing.is_empty() || is_too_many;
+    match unreadable.pop() {
+        Some(error) if is_refused => return Err(error),
+        Some(error) => tracing::warn!(%error, "a side of a mirror is left out"),
+        None => {}
+    }
+    if !is_refused {
+        return Ok(());
+    }
+    // One side of each mirror is enough to go on.
+    let is_mirrored = !missing.is_empty() && missing_sides(label, places, true).is_empty();
+    let ids: Vec<String> = missing.iter().map(Uuid::to_string).collect();
+    Err(PoolError::DrivesMissing {
+        pool: label.name.clone(),
+        expected: sides.len(),
+        found: sides.len() - missing.len(),
+        missing: ids.join(", "),
+        advice: match is_mirrored {
+            true => "; to go on without: longshore pool offline",
+            false => "",
+        },
     })
 }
 

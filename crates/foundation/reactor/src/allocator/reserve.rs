@@ -123,8 +123,8 @@ pub fn keep_reserve() -> io::Result<()> {
     Ok(())
 }
 
-/// Reserves again what was given away, as far as there is room, and tells whether the reserve is large enough. If not,
-/// payload and new connections are refused. `true` where no reserve is kept.
+/// Refills the reserve as far as there is room, and tells whether it is large enough. If it is not, payload and new
+/// connections are refused. `true` where no reserve is kept.
 #[inline]
 #[must_use]
 pub fn has_reserve() -> bool {

@@ -43,7 +43,7 @@ impl Controller {
         let health = of.iter().map(|ns| environment.health(ns.index));
         let health: Vec<Health> = health.collect();
         page[0] = critical_warning(&health);
-        // No temperature is measured: 0. Nothing wears out: what is spare is the room for thin volumes.
+        // Temperature is not measured: 0. The spare is the room that is left for thin volumes.
         let spare = health.iter().map(|one| one.spare_percent()).min();
         page[3] = spare.unwrap_or(100);
         page[4] = Health::SPARE_THRESHOLD;
