@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::kernel::Kernel;
 use crate::command::find_program;
@@ -74,8 +74,10 @@ pub struct Guest {
 
 impl Machine<'_> {
     pub fn start(&self) -> Result<Guest> {
+        let image = self.image.concat();
+        check_fit(image.len(), self.memory)?;
         let initrd = self.folder.join("initrd");
-        std::fs::write(&initrd, self.image.concat())?;
+        std::fs::write(&initrd, image)?;
         let console = self.folder.join("console");
         let qemu = find_program("qemu-system-x86_64").context("qemu-system-x86 is missing")?;
         let mut command = Command::new(qemu);
@@ -149,6 +151,21 @@ impl Machine<'_> {
             console,
         })
     }
+}
+
+/// Refuses an image that a guest with `memory` MiB cannot unpack: its kernel would panic for want of an `init`.
+///
+/// Its files may take half of what the kernel and the packed image leave.
+fn check_fit(image: usize, memory: u32) -> Result<()> {
+    const KERNEL: u32 = 100;
+    let limit = memory.saturating_sub(KERNEL) / 3;
+    let image = image >> 20;
+    if image > limit as usize {
+        bail!(
+            "the image has {image} MiB; a guest with {memory} MiB of memory unpacks at most {limit} MiB"
+        );
+    }
+    Ok(())
 }
 
 impl Guest {
@@ -239,6 +256,15 @@ fn parse(line: &str) -> Option<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_that_cannot_be_unpacked_is_refused() {
+        let limit = 222;
+        assert!(check_fit(limit << 20, 768).is_ok());
+        let error = check_fit((limit + 1) << 20, 768).unwrap_err().to_string();
+        assert!(error.contains("223 MiB"), "{error}");
+        assert!(check_fit(1 << 20, 64).is_err());
+    }
 
     #[test]
     fn messages_are_told_from_noise() {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::modules;
+use super::strip::strip;
 use super::system::System;
 use crate::workspace;
 
@@ -139,28 +140,27 @@ pub fn base(
         archive.link(link, to);
     }
     archive.link("lib64", "usr/lib64");
+    let folder = workspace::work_folder("vm")?;
     let mut added = BTreeSet::new();
     for name in contents.iter().flat_map(|it| it.programs) {
         let path = system.program(name)?;
         let place = system.place(&path)?;
-        add_program(&mut archive, system, &path, &place, &mut added)?;
+        archive.program(&place, &read(&path)?);
+        add_libraries(&mut archive, system, &path, &mut added)?;
     }
     for path in programs {
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
             .context("a program's name")?;
-        let place = format!("usr/bin/{name}");
-        add_program(&mut archive, system, path, &place, &mut added)?;
+        // What cargo builds has more debug information than all the rest takes.
+        let stripped = strip(&read(path)?, &folder)?;
+        archive.program(&format!("usr/bin/{name}"), &stripped);
+        add_libraries(&mut archive, system, path, &mut added)?;
     }
     let modules = contents.iter().flat_map(|it| it.modules);
     let modules: Vec<&str> = EVERY_GUEST.iter().chain(modules).copied().collect();
-    modules::add(
-        &mut archive,
-        kernel,
-        &modules,
-        &workspace::work_folder("vm")?,
-    )?;
+    modules::add(&mut archive, kernel, &modules, &folder)?;
     let guest = workspace::root().join("tests/kernel/guest");
     archive.program("init", &read(&guest.join("init.sh"))?);
     archive.file("job/guest.sh", &read(&guest.join("guest.sh"))?);
@@ -190,14 +190,13 @@ pub fn job(script: &Path, settings: &[(String, String)]) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-fn add_program(
+/// Adds the libraries of the program at `path`.
+fn add_libraries(
     archive: &mut Archive,
     system: System<'_>,
     path: &Path,
-    place: &str,
     added: &mut BTreeSet<String>,
 ) -> Result<()> {
-    archive.program(place, &read(path)?);
     for library in system.libraries(path)? {
         let place = system.place(&library)?;
         if added.insert(place.clone()) {

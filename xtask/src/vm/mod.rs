@@ -13,4 +13,5 @@ pub mod image;
 pub mod kernel;
 pub mod modules;
 pub mod relay;
+pub mod strip;
 pub mod system;

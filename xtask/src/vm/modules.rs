@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
-use crate::command::run_checked;
+use super::strip::strip;
 
 /// Adds `names` and their dependencies to the archive. What is built into the kernel is passed
 /// over.
@@ -22,10 +21,8 @@ pub fn add(archive: &mut Archive, kernel: &Kernel, names: &[&str], scratch: &Pat
     archive.folder("usr/lib/modules");
     archive.folder(&base);
     let mut dependencies = String::new();
-    // Suites that run side by side make their images in the same folder.
-    let scratch = scratch.join(format!("module-{}.ko", std::process::id()));
     for (name, needs) in &chosen {
-        let stripped = strip(&load(&catalogue.files[name])?, &scratch)?;
+        let stripped = strip(&load(&catalogue.files[name])?, scratch)?;
         archive.file(&format!("{base}/{name}.ko"), &stripped);
         dependencies += &format!("{name}.ko:");
         for need in needs {
@@ -33,7 +30,6 @@ pub fn add(archive: &mut Archive, kernel: &Kernel, names: &[&str], scratch: &Pat
         }
         dependencies.push('\n');
     }
-    fs::remove_file(&scratch)?;
     archive.file(&format!("{base}/modules.dep"), dependencies.as_bytes());
     Ok(())
 }
@@ -151,15 +147,6 @@ fn depends(module: &[u8]) -> Vec<String> {
         .filter(|name| !name.is_empty())
         .map(|name| name.replace('-', "_"))
         .collect()
-}
-
-fn strip(module: &[u8], scratch: &Path) -> Result<Vec<u8>> {
-    fs::write(scratch, module)?;
-    run_checked(
-        Command::new("strip").arg("--strip-debug").arg(scratch),
-        Duration::from_secs(10),
-    )?;
-    Ok(fs::read(scratch)?)
 }
 
 #[cfg(test)]

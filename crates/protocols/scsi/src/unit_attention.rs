@@ -38,7 +38,7 @@ pub enum UnitAttention {
     InquiryDataChanged = 11,
     /// The set of logical units of the target changed.
     ReportedLunsChanged = 12,
-    /// What thin volumes take their space from is nearly full (SBC-3 §4.7.3.7).
+    /// What thin volumes take their space from is nearly full (SBC-3, logical block provisioning thresholds).
     SoftThresholdReached = 13,
 }
 
