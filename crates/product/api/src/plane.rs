@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
 use crate::object::{Document, Object, ObjectKind, Owner};
-use crate::pool::{Pool, PoolChange};
+use crate::pool::{Pool, PoolChange, PoolChanges, SnapshotId};
 use crate::problem::{Problem, ProblemCode};
 use crate::state::{Session, Status};
 
@@ -73,6 +73,21 @@ pub trait ControlPlane: Send + Sync {
         caller: &Caller,
     ) -> Result<Pool, Box<Problem>> {
         let _ = (change, caller);
+        Err(no_pool(name))
+    }
+
+    /// Where a snapshot of a pool differs from another one, from a byte on. Waits for its drives.
+    ///
+    /// # Errors
+    /// There is no such pool or snapshot.
+    fn pool_changes(
+        &self,
+        name: &str,
+        of: &SnapshotId,
+        since: &SnapshotId,
+        from: u64,
+    ) -> Result<PoolChanges, Box<Problem>> {
+        let _ = (of, since, from);
         Err(no_pool(name))
     }
 

@@ -394,6 +394,30 @@ impl fmt::Display for SnapshotId {
     }
 }
 
+/// Where a snapshot holds something else than an older one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolChanges {
+    /// UUID of the snapshot.
+    pub uuid: String,
+    /// UUID of the older one.
+    pub since_uuid: String,
+    /// Bytes of the snapshot.
+    pub size_bytes: u64,
+    pub ranges: Vec<PoolRange>,
+    /// If there are more: where to go on (`from`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// A range of a volume; those of a list are in order, and apart from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolRange {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
 /// A change of what a pool holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolChange {

@@ -6,20 +6,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::plane::no_pool;
 use longshore_api::pool::{
-    NewPoolVolume, Pool as Shown, PoolChange, PoolFinding, PoolRebuild, PoolSide, PoolSideState,
-    PoolSnapshot, PoolState, PoolUsage, PoolVolume, PoolVolumeSettings, PoolWork, PoolWorkKind,
-    PoolWorkState,
+    NewPoolVolume, Pool as Shown, PoolChange, PoolChanges, PoolFinding, PoolRange, PoolRebuild,
+    PoolSide, PoolSideState, PoolSnapshot, PoolState, PoolUsage, PoolVolume, PoolVolumeSettings,
+    PoolWork, PoolWorkKind, PoolWorkState, SnapshotId,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_pool::{
     ListedSnapshot, NewDrive, NewVolume, Pool, PoolError, PoolOptions, SideState, Slot,
-    VolumeSettings, Work, WorkKind, WorkState,
+    SnapshotName, VolumeSettings, Work, WorkKind, WorkState,
 };
 use longshore_volume::VolumeSpec;
 
 use crate::backends::{self, HeldPool};
 use crate::config::pool::{Compression, PoolConfig, Reserve};
 use crate::held;
+
+/// So many ranges, and some more, are told at a time.
+const RANGES: usize = 10_000;
 
 /// What an open pool holds.
 #[must_use]
@@ -205,6 +208,37 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
         PoolChange::Destroy(end) => pool.destroy(end.force),
     };
     Ok(done?)
+}
+
+/// Where a snapshot differs from another one, from a byte on; in pieces of [`RANGES`].
+///
+/// # Errors
+/// There is no such snapshot.
+pub fn compare(
+    pool: &Pool,
+    of: &SnapshotId,
+    since: &SnapshotId,
+    from: u64,
+) -> Result<PoolChanges, PoolError> {
+    let changes = pool.changes(snapshot_name(of), snapshot_name(since), from, RANGES)?;
+    let ranges = changes.ranges.into_iter().map(|range| PoolRange {
+        offset: range.start,
+        bytes: range.end - range.start,
+    });
+    Ok(PoolChanges {
+        uuid: changes.id.to_string(),
+        since_uuid: changes.since.to_string(),
+        size_bytes: changes.size,
+        ranges: ranges.collect(),
+        next: changes.next,
+    })
+}
+
+fn snapshot_name(of: &SnapshotId) -> SnapshotName<'_> {
+    SnapshotName {
+        volume: &of.volume,
+        name: &of.name,
+    }
 }
 
 fn rebuild(pool: &Arc<Pool>, slot: Slot, of: &PoolRebuild) -> Result<(), ChangeError> {
@@ -421,6 +455,18 @@ pub(crate) fn change(
         backends::hold_while_it_works(&found.pool);
     }
     Ok(found.shown())
+}
+
+/// Where a snapshot differs from another one. Blocks.
+pub(crate) fn changes(
+    configured: &[PoolConfig],
+    name: &str,
+    of: &SnapshotId,
+    since: &SnapshotId,
+    from: u64,
+) -> Result<PoolChanges, Box<Problem>> {
+    let found = find(configured, name)?;
+    compare(&found.pool, of, since, from).map_err(|error| problem(name, &error.into()))
 }
 
 /// The size of a volume that is served is part of the configuration: both would differ at the next start.

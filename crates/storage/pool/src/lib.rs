@@ -15,6 +15,7 @@
 
 mod backend;
 pub mod catalog;
+mod changes;
 mod check;
 mod checkpoint;
 mod clean;
@@ -67,6 +68,7 @@ mod work_tests;
 mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
+pub use changes::{Changes, SnapshotName};
 pub use contents::{Listed, ListedSnapshot, Reserve, Usage};
 pub use desk::{Work, WorkKind, WorkState};
 pub use drive::SideState;

@@ -591,7 +591,7 @@ impl Pool {
         }
     }
 
-    fn no_snapshot(&self, volume: &str, name: &str) -> PoolError {
+    pub(crate) fn no_snapshot(&self, volume: &str, name: &str) -> PoolError {
         PoolError::NoSnapshot {
             pool: self.name().to_owned(),
             volume: volume.to_owned(),

@@ -8,10 +8,11 @@ use longshore_volume::{Ended, Extent, Io, Operation, Request, Volume, VolumeSpec
 
 use crate::desk::Step;
 use crate::drive::Drive;
+use crate::format::long;
 use crate::open::{Opening, create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant};
-use crate::{NewVolume, POOL, Pool, PoolError, VolumeSettings};
+use crate::{NewVolume, POOL, Pool, PoolError, SnapshotName, VolumeSettings};
 
 const BLOCK: usize = 512;
 /// Blocks that a history works on; the volume is longer.
@@ -656,13 +657,58 @@ impl Scene {
                 blocks.settle(block, value);
             }
         }
-        for key in self.model.snapshots.keys().cloned().collect::<Vec<_>>() {
-            self.compare_snapshot(&key);
+        let keys = self.model.snapshots.keys().cloned();
+        let mut contents = Vec::new();
+        for key in keys.collect::<Vec<_>>() {
+            contents.extend(self.compare_snapshot(&key).map(|found| (key, found)));
+        }
+        for (older, before) in &contents {
+            for (newer, after) in &contents {
+                self.compare_changes(older, before, newer, after);
+            }
         }
     }
 
-    /// A snapshot holds what it may hold, and the same from then on.
-    fn compare_snapshot(&mut self, key: &(String, String)) {
+    /// Where two snapshots hold something else, the pool says so.
+    fn compare_changes(
+        &self,
+        older: &(String, String),
+        before: &[u32],
+        newer: &(String, String),
+        after: &[u32],
+    ) {
+        fn name((volume, name): &(String, String)) -> SnapshotName<'_> {
+            SnapshotName { volume, name }
+        }
+        let mut from = 0;
+        let mut ranges = Vec::new();
+        loop {
+            let changes = self.pool.changes(name(newer), name(older), from, 2);
+            let changes = changes.expect("both are there");
+            ranges.extend(changes.ranges);
+            match changes.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        assert!(
+            ranges.is_sorted_by(|one, next| one.end <= next.start),
+            "{ranges:?}"
+        );
+        for (block, (before, after)) in before.iter().zip(after).enumerate() {
+            let at = long(block * BLOCK);
+            assert!(
+                before == after || ranges.iter().any(|range| range.contains(&at)),
+                "{older:?} to {newer:?}: block {block} is not in {ranges:?}"
+            );
+        }
+        if older == newer {
+            assert_eq!(ranges, []);
+        }
+    }
+
+    /// A snapshot holds what it may hold, and the same from then on. Returns that.
+    fn compare_snapshot(&mut self, key: &(String, String)) -> Option<Vec<u32>> {
         let full = format!("{}@{}", key.0, key.1);
         self.take(&full);
         let left = std::mem::replace(&mut self.rig.disks.left, u64::MAX);
@@ -670,17 +716,18 @@ impl Scene {
         self.rig.disks.left = left;
         self.open.remove(&full);
         if found.is_err() && self.rig.disks.trouble.is_some() {
-            return;
+            return None;
         }
         let found = found.expect("a read");
         let blocks = self.model.snapshots.get_mut(key).expect("known");
-        for (block, value) in (0..).zip(found) {
+        for (block, value) in (0..).zip(&found) {
             assert!(
-                blocks.allows(block, value),
+                blocks.allows(block, *value),
                 "{full}, block {block}: {value}"
             );
-            blocks.settle(block, value);
+            blocks.settle(block, *value);
         }
+        Some(found)
     }
 }
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::format::superblock::copies;
 use crate::place::Codec;
-use crate::{NewPool, NewVolume, POOL, Pool, PoolError, PoolOptions};
+use crate::{NewPool, NewVolume, POOL, Pool, PoolError, PoolOptions, SnapshotName};
 
 pub(crate) struct Scene {
     directory: tempfile::TempDir,
@@ -135,6 +135,95 @@ fn a_pool_keeps_what_was_written_and_opens_again() {
     let listed = pool.volumes();
     assert_eq!(listed[0].owned, 3 * 4096);
     assert!(listed[0].is_open);
+}
+
+fn snapshot(pool: &Arc<Pool>, volume: &'static str, name: &'static str) {
+    pool.run(move |pool, io| async move { pool.snapshot(&io, name, &[volume.into()]).await })
+        .expect("a snapshot");
+}
+
+fn name<'a>([volume, name]: [&'a str; 2]) -> SnapshotName<'a> {
+    SnapshotName { volume, name }
+}
+
+/// In KiB, and where to go on.
+fn changes(
+    pool: &Arc<Pool>,
+    of: [&str; 2],
+    since: [&str; 2],
+    from: u64,
+    most: usize,
+) -> (Vec<(u64, u64)>, Option<u64>) {
+    let found = pool
+        .changes(name(of), name(since), from, most)
+        .expect("both are there");
+    let ranges = found.ranges.iter();
+    let ranges = ranges.map(|range| (range.start >> 10, range.end >> 10));
+    (ranges.collect(), found.next)
+}
+
+#[test]
+fn changes_between_snapshots_are_those_that_were_made() {
+    const ONE: [&str; 2] = ["disk0", "one"];
+    const TWO: [&str; 2] = ["disk0", "two"];
+    const THREE: [&str; 2] = ["disk0", "three"];
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let mut storage = TestStorage::new();
+    let disk = volume(&pool, "disk0", Some(16 << 20));
+    let mut client = VolumeClient::new(disk.clone(), &mut storage);
+    client.write(0, &[1; 32 << 10]).expect("write");
+    client.write(6 << 20, &[1; 4096]).expect("write");
+    snapshot(&pool, "disk0", "one");
+    client.write(4096, &[2; 4096]).expect("write");
+    client.write(8192 + 512, &[2; 512]).expect("write");
+    client.unmap(6 << 20, 4096).expect("unmap");
+    // Zeros before and after.
+    client.unmap(8 << 20, 65536).expect("unmap");
+    client.write(12 << 20, &[2; 4096]).expect("write");
+    snapshot(&pool, "disk0", "two");
+    client.write(0, &[3; 4096]).expect("write");
+    snapshot(&pool, "disk0", "three");
+    let all = |of, since| changes(&pool, of, since, 0, 100);
+    let between = vec![(4, 12), (6144, 6148), (12288, 12292)];
+    assert_eq!(all(TWO, ONE), (between.clone(), None));
+    // And back.
+    assert_eq!(all(ONE, TWO), (between.clone(), None));
+    assert_eq!(all(THREE, TWO).0, [(0, 4)]);
+    assert_eq!(all(ONE, ONE).0, []);
+    // In pieces.
+    let mut ranges = Vec::new();
+    let mut from = 0;
+    let mut calls = 0;
+    loop {
+        let (found, next) = changes(&pool, TWO, ONE, from, 1);
+        ranges.extend(found);
+        calls += 1;
+        match next {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    assert_eq!(ranges, between);
+    assert!(calls <= 3, "{calls}");
+    // The layer of a snapshot that is deleted is part of another one.
+    let gone = pool.run(|pool, io| async move { pool.delete_snapshot(&io, "disk0", "two").await });
+    gone.expect("deleted");
+    let since_one = vec![(0, 12), (6144, 6148), (12288, 12292)];
+    assert_eq!(all(THREE, ONE).0, since_one);
+    let copied =
+        pool.run(|pool, io| async move { pool.clone_snapshot(&io, "disk0", "one", "copy").await });
+    copied.expect("a clone");
+    snapshot(&pool, "copy", "same");
+    assert_eq!(all(["copy", "same"], ONE).0, []);
+    assert_eq!(all(THREE, ["copy", "same"]).0, since_one);
+    let missing = pool.changes(name(TWO), name(ONE), 0, 1);
+    assert!(matches!(missing, Err(PoolError::NoSnapshot { .. })));
+    // What a volume has grown by is not what lies behind the end of a copy.
+    disk.grow(20 << 20).expect("grown");
+    snapshot(&pool, "disk0", "four");
+    assert_eq!(all(["disk0", "four"], THREE).0, [(16384, 20480)]);
+    assert_eq!(all(THREE, ["disk0", "four"]).0, []);
 }
 
 #[test]

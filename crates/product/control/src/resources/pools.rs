@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::routing::{delete, get, post};
 use longshore_api::access::Role;
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::pool::{
-    NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolDriveRemoval,
-    PoolEnd, PoolOffline, PoolRebuild, PoolResize, PoolScrub, PoolVolumeSettings, SnapshotId,
+    NewPoolClone, NewPoolDrive, NewPoolSnapshot, NewPoolVolume, Pool, PoolChange, PoolChanges,
+    PoolDriveRemoval, PoolEnd, PoolOffline, PoolRebuild, PoolResize, PoolScrub, PoolVolumeSettings,
+    SnapshotId,
 };
 use longshore_api::problem::{Problem, ProblemCode};
 use serde::de::DeserializeOwned;
@@ -17,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::answer::{Answer, Failure, document, list};
 use crate::app::App;
 use crate::caller::Known;
-use crate::input::{Body, Input, bad_request, parse};
+use crate::input::{Body, Input, bad_request, parse, query};
 use crate::route::{Content, Mount, Route, of};
 
 const POOL: &str = "/api/v1/pools/{name}";
@@ -26,6 +27,8 @@ const VOLUMES: &str = "/api/v1/pools/{name}/volumes";
 const VOLUME: &str = "/api/v1/pools/{name}/volumes/{volume}";
 const SNAPSHOTS: &str = "/api/v1/pools/{name}/snapshots";
 const SNAPSHOT: &str = "/api/v1/pools/{name}/snapshots/{snapshot}";
+
+const CHANGES: &str = "/api/v1/pools/{name}/snapshots/{snapshot}/changes";
 
 pub(crate) fn routes() -> Vec<Route> {
     let the_pool = Content::Json(of::<Versioned<Pool>>);
@@ -208,6 +211,24 @@ pub(crate) fn routes() -> Vec<Route> {
             the_pool,
             delete(delete_snapshot),
         ),
+        Route {
+            query: &[
+                ("since", "The older snapshot (`VOLUME@NAME`)"),
+                (
+                    "from",
+                    "The byte to begin with: `next` of the answer before",
+                ),
+            ],
+            ..Route::new(
+                "GET",
+                CHANGES,
+                "getPoolChanges",
+                "Where a snapshot (`VOLUME@NAME`) holds something else than an older one",
+                App::READ,
+                Content::Json(of::<Versioned<PoolChanges>>),
+                get(changes),
+            )
+        },
         Route::new(
             "POST",
             "/api/v1/pools/{name}/snapshots/{snapshot}:rollback",
@@ -258,6 +279,33 @@ async fn pool(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer {
     let plane = Arc::clone(&app.plane);
     let pool = app.pools.plans.run(move || plane.pool(&name));
     Ok(document(pool.await??))
+}
+
+async fn changes(
+    State(app): State<Arc<App>>,
+    Path((name, snapshot)): Path<(String, String)>,
+    RawQuery(raw): RawQuery,
+) -> Answer {
+    let of = snapshot_id(&snapshot)?;
+    let (mut since, mut from) = (None, 0);
+    for (option, value) in query(raw.as_deref().unwrap_or_default()) {
+        match option.as_str() {
+            "since" => since = Some(snapshot_id(&value)?),
+            "from" => {
+                from = value
+                    .parse()
+                    .map_err(|_| bad_request("from is no number"))?
+            }
+            _ => return Err(bad_request("use ?since and ?from")),
+        }
+    }
+    let since = since.ok_or_else(|| bad_request("name the older snapshot by ?since"))?;
+    let plane = Arc::clone(&app.plane);
+    let found = app
+        .pools
+        .plans
+        .run(move || plane.pool_changes(&name, &of, &since, from));
+    Ok(document(found.await??))
 }
 
 async fn change(app: &Arc<App>, known: Known, name: String, change: PoolChange) -> Answer {

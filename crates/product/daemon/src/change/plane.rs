@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use longshore_api::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
 use longshore_api::object::{Document, Object, ObjectId, ObjectKind, ObjectState, Owner};
 use longshore_api::plane::ControlPlane;
-use longshore_api::pool::{Pool, PoolChange};
+use longshore_api::pool::{Pool, PoolChange, PoolChanges, SnapshotId};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::record::Record;
 use longshore_api::state::{Health, Session, Status};
@@ -220,6 +220,16 @@ impl ControlPlane for Plane {
         let data = json!({ "pool": changed.name, "caller": caller.name });
         self.leaving.record().tell("pool", &message, data);
         Ok(changed)
+    }
+
+    fn pool_changes(
+        &self,
+        name: &str,
+        of: &SnapshotId,
+        since: &SnapshotId,
+        from: u64,
+    ) -> Result<PoolChanges, Refused> {
+        pools::changes(&self.now().config.pools, name, of, since, from)
     }
 
     fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Refused> {

@@ -1,0 +1,184 @@
+//! Where two snapshots of a pool differ.
+//!
+//! Both read chains of layers, which have the layers in common that are older than both. What differs has an entry in
+//! one of the others: only their leaves are looked at, so the work grows with what was written between the two.
+
+use std::ops::Range;
+
+use uuid::Uuid;
+
+use crate::catalog::Catalog;
+use crate::error::PoolError;
+use crate::format::op::VolumeRecord;
+use crate::format::record::LayerId;
+use crate::format::{PAGE_BYTES, long};
+use crate::map::{LEAF_PAGES, LayerMap};
+use crate::place::{Content, Entry};
+use crate::pool::Pool;
+
+/// Leaves that are compared before others have their turn.
+const LEAVES_PER_TURN: usize = 64;
+
+/// A snapshot of a volume, by the names of both.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotName<'a> {
+    pub volume: &'a str,
+    pub name: &'a str,
+}
+
+/// What a snapshot holds otherwise than an older one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// UUID of the older snapshot.
+    pub since: Uuid,
+    /// UUID of the newer one.
+    pub id: Uuid,
+    /// Bytes of the newer one.
+    pub size: u64,
+    /// In order and apart from each other, in bytes. Their ends are multiples of 4 KiB, or the end of the snapshot.
+    pub ranges: Vec<Range<u64>>,
+    /// Where to go on, if that is not all.
+    pub next: Option<u64>,
+}
+
+impl Pool {
+    /// Where a snapshot differs from another one, from a byte on. At least `most` ranges are given before others are
+    /// left to another call. Blocks for as long as the maps of what changed are read.
+    ///
+    /// # Errors
+    /// There is no such snapshot.
+    pub fn changes(
+        &self,
+        of: SnapshotName<'_>,
+        since: SnapshotName<'_>,
+        from: u64,
+        most: usize,
+    ) -> Result<Changes, PoolError> {
+        let mut found: Option<Changes> = None;
+        let mut page = from / PAGE_BYTES;
+        loop {
+            let inner = self.lock();
+            let catalog = &inner.state.catalog;
+            let newer = self.snapshot_record(catalog, of)?;
+            let older = self.snapshot_record(catalog, since)?;
+            let changes = found.get_or_insert_with(|| Changes {
+                since: older.id,
+                id: newer.id,
+                size: newer.size,
+                ranges: Vec::new(),
+                next: None,
+            });
+            // Others of the same name, made meanwhile.
+            if newer.id != changes.id {
+                return Err(self.no_snapshot(of.volume, of.name));
+            }
+            if older.id != changes.since {
+                return Err(self.no_snapshot(since.volume, since.name));
+            }
+            let comparison = Comparison::new(catalog, newer, older);
+            let turn = comparison.compare(page, LEAVES_PER_TURN, &mut changes.ranges);
+            match turn {
+                Some(next) if changes.ranges.len() >= most => {
+                    changes.next = Some(next * PAGE_BYTES);
+                    break;
+                }
+                Some(next) => page = next,
+                None => {
+                    // Whatever lay behind the end of the older one, this one has something else there.
+                    let grown = older.size.max(from)..newer.size;
+                    if !grown.is_empty() {
+                        push(&mut changes.ranges, grown);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(found.expect("at least one turn"))
+    }
+
+    fn snapshot_record<'a>(
+        &self,
+        catalog: &'a Catalog,
+        of: SnapshotName<'_>,
+    ) -> Result<&'a VolumeRecord, PoolError> {
+        let key = (of.volume.to_owned(), of.name.to_owned());
+        let found = catalog.snapshots.get(&key);
+        found
+            .map(|found| &found.shape)
+            .ok_or_else(|| self.no_snapshot(of.volume, of.name))
+    }
+}
+
+/// Two snapshots while the pool is locked.
+struct Comparison<'a> {
+    catalog: &'a Catalog,
+    newer: LayerId,
+    older: LayerId,
+    /// Maps of the layers that only one of them reads.
+    maps: Vec<&'a LayerMap>,
+    /// Bytes that both have.
+    common: u64,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(catalog: &'a Catalog, newer: &VolumeRecord, older: &VolumeRecord) -> Self {
+        let (ones, others) = (catalog.chain(newer.head), catalog.chain(older.head));
+        let only = |of: &[LayerId], not: &[LayerId]| -> Vec<LayerId> {
+            of.iter().filter(|id| !not.contains(id)).copied().collect()
+        };
+        let different = [only(&ones, &others), only(&others, &ones)].concat();
+        let maps = different.iter().filter_map(|id| catalog.layers.get(id));
+        Self {
+            catalog,
+            newer: newer.head,
+            older: older.head,
+            maps: maps.map(|layer| &layer.map).collect(),
+            common: newer.size.min(older.size),
+        }
+    }
+
+    /// Adds what differs in so many leaves from `page` on. Returns where to go on; `None`: there is nothing more.
+    fn compare(&self, page: u64, leaves: usize, ranges: &mut Vec<Range<u64>>) -> Option<u64> {
+        let end = self.common.div_ceil(PAGE_BYTES);
+        let mut page = page;
+        for _ in 0..leaves {
+            let number = usize::try_from(page / long(LEAF_PAGES)).expect("as leaves are counted");
+            let next = self.maps.iter().filter_map(|map| map.leaf_from(number));
+            let number = next.map(|(number, _)| number).min()?;
+            let leaf = long(number) * long(LEAF_PAGES);
+            for page in page.max(leaf)..end.min(leaf + long(LEAF_PAGES)) {
+                if !self.is_same(page) {
+                    let bytes = page * PAGE_BYTES..((page + 1) * PAGE_BYTES).min(self.common);
+                    push(ranges, bytes);
+                }
+            }
+            page = leaf + long(LEAF_PAGES);
+            if page >= end {
+                return None;
+            }
+        }
+        Some(page)
+    }
+
+    fn is_same(&self, page: u64) -> bool {
+        let entry = |head| self.catalog.resolve(head, page).0;
+        is_same(entry(self.newer), entry(self.older))
+    }
+}
+
+/// Whether pages with these entries are known to read alike.
+fn is_same(one: Entry, other: Entry) -> bool {
+    match (one.content(), other.content()) {
+        (Content::Absent | Content::Zero, Content::Absent | Content::Zero) => true,
+        (Content::Lost, Content::Lost) => true,
+        (Content::Data(_), Content::Data(_)) => one == other,
+        (Content::Absent | Content::Zero | Content::Data(_) | Content::Lost, _) => false,
+    }
+}
+
+fn push(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
