@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use longshore_tests::api::{VerbResult, verb};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions, blocks};
+use longshore_tests::nvme::{Host, HostOptions, SUBSYSTEM, blocks};
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::server::{Server, ServerBuilder, TARGET};
 use serde_json::Value;
 
 /// How long an orderly end may take on a machine that is busy with other tests.
@@ -253,6 +253,120 @@ fn a_snapshot_of_a_served_volume_keeps_what_it_was_made_of() {
     let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
     assert_eq!(read(&mut initiator, 0, 0), pattern(1));
     ends_well(server);
+}
+
+/// Volumes that serve snapshots of the same name.
+fn serving(snapshots: &[&str]) -> String {
+    let volumes = snapshots.iter().map(|name| {
+        format!(
+            "[[volume]]\nname = \"{name}\"\nbackend = \"pool\"\npool = \"tank\"\n\
+             pool-volume = \"disk0@{name}\"\nread-only = true\n"
+        )
+    });
+    DISK0.to_owned() + &volumes.collect::<String>()
+}
+
+#[test]
+fn a_backup_gets_only_what_changed_since_the_last_one() {
+    let scene = Scene::new();
+    scene.write_file(DISK0);
+    let server = scene.serve();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let backup = scene.path("backup.img");
+    let copy = |arguments: &[&str]| {
+        let all = [&["copy", "--output", "json", "--quiet"], arguments].concat();
+        VerbResult::of(verb(&scene.socket(), &all))
+    };
+    let over_iscsi = |lun: u8| format!("iscsi://{}/{TARGET}/{lun}", server.portal(0));
+    let over_nvme = |number: u8| format!("nvme+tcp://{}/{SUBSYSTEM}/{number}", server.nvme(0));
+    let snapshot = |name: &str| {
+        let made = scene.verb(&["snapshot", "create", "tank", name, "disk0"]);
+        made.expect(0);
+    };
+    let serve = |names: &[&str]| {
+        scene.write_file(&serving(names));
+        let newest = names.last().expect("at least one");
+        reload(&server, &format!("SIGHUP: add volume {newest}"));
+    };
+
+    for lba in [0, 8, 8192, 16384] {
+        write(&mut initiator, lba, &pattern(1), false);
+    }
+    snapshot("one");
+    serve(&["one"]);
+    // There is nothing yet that changes could be made to.
+    let since_one = ["--since", "tank/disk0@one"];
+    let missing = copy(&[&[&*over_iscsi(1), &backup], &since_one[..]].concat());
+    assert_refused(missing, "without --since");
+    assert!(!std::path::Path::new(&backup).exists());
+    copy(&[&over_iscsi(1), &backup, "--verify"]).expect(0);
+
+    initiator.become_ready(0).unwrap();
+    write(&mut initiator, 8, &pattern(2), false);
+    write(&mut initiator, 30000, &pattern(2), false);
+    // WRITE SAME (16) with UNMAP.
+    let unmap = [0x93, 8, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 8, 0, 0];
+    let unmapped = initiator.command(0, &unmap, Data::Out(&[0; BLOCK]));
+    assert!(unmapped.unwrap().is_good());
+    snapshot("two");
+    write(&mut initiator, 0, &pattern(3), false);
+    serve(&["one", "two"]);
+    let diff = scene.verb(&[
+        "snapshot",
+        "diff",
+        "tank",
+        "disk0@two",
+        "--since",
+        "disk0@one",
+        "--output",
+        "json",
+    ]);
+    let diff = diff.expect(0).json();
+    let offsets = diff["ranges"].as_array().unwrap().iter();
+    let offsets: Vec<_> = offsets
+        .map(|range| range["offset"].as_u64().unwrap() / 512)
+        .collect();
+    assert_eq!(offsets, [8, 16384, 30000], "{diff}");
+
+    let source = over_iscsi(2);
+    let copied = copy(&[&[&*source, &backup, "--verify"], &since_one[..]].concat());
+    let copied = copied.expect(0).json();
+    assert_eq!(copied["data_bytes"], 8192, "{copied}");
+    assert_eq!(copied["zero_bytes"], 4096, "{copied}");
+    assert_eq!(copied["unchanged_bytes"], (16 << 20) - 3 * 4096, "{copied}");
+    assert_eq!(copied["verified"], true, "{copied}");
+
+    // The other protocol, and what is refused.
+    snapshot("three");
+    serve(&["one", "two", "three"]);
+    let since_two = ["--since", "tank/disk0@two"];
+    let copied = copy(&[&[&*over_nvme(4), &backup, "--verify"], &since_two[..]].concat());
+    assert_eq!(copied.expect(0).json()["data_bytes"], 4096);
+    let live = copy(&[&[&*over_iscsi(0), &backup], &since_two[..]].concat());
+    assert_refused(live, "make a snapshot of it");
+    let unknown = copy(&[&over_iscsi(3), &backup, "--since", "tank/disk0@four"]);
+    assert_refused(unknown, "no snapshot four");
+    copy(&[&backup, "other.img", "--since", "tank/disk0@two"]).expect(2);
+    // A copy of something older is found out.
+    std::fs::write(&backup, vec![0; 16 << 20]).unwrap();
+    let wrong = copy(&[&[&*over_iscsi(3), &backup, "--verify"], &since_two[..]].concat());
+    assert_refused(wrong, "differs from its source");
+    ends_well(server);
+
+    let drives = scene.drives();
+    let diff = scene.verb(&[
+        "snapshot",
+        "diff",
+        &drives,
+        "disk0@three",
+        "--since",
+        "disk0@two",
+    ]);
+    let told = diff.expect(0).stdout;
+    assert!(
+        told.contains("4 KiB of 16 MiB differ, in 1 range\n"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -67,6 +67,17 @@ impl Endpoint {
         }
     }
 
+    /// Whether it is a file that does not exist, or holds nothing.
+    pub(crate) fn is_missing(&self) -> bool {
+        match self {
+            Self::Path(path) => match fs::metadata(path) {
+                Ok(metadata) => metadata.is_file() && metadata.len() == 0,
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            },
+            Self::Remote(_) => false,
+        }
+    }
+
     /// Whether both are paths to one file or device.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         let (Self::Path(one), Self::Path(other)) = (self, other) else {
@@ -334,6 +345,14 @@ impl Opened {
         }
     }
 
+    /// Whether its worldwide names are made of this UUID.
+    pub(crate) fn has_uuid(&self, uuid: Uuid) -> bool {
+        match &self.medium {
+            Medium::Remote { info, .. } => is_made_of(info, uuid),
+            Medium::File { .. } | Medium::Device { .. } => false,
+        }
+    }
+
     /// What tells later whether it is still the same. `contents`: and still holds the same, as far
     /// as anything tells.
     pub(crate) fn identity(&self, contents: bool) -> String {
@@ -402,20 +421,28 @@ impl Opened {
     }
 }
 
+/// Whether a name of a volume is made of this UUID.
+pub(crate) fn is_made_of(info: &VolumeInfo, uuid: Uuid) -> bool {
+    let uuid = uuid.simple().to_string();
+    names(info).iter().any(|name| name.ends_with(&uuid))
+}
+
+/// Worldwide names of a volume: letters and digits, in lower case.
+fn names(info: &VolumeInfo) -> Vec<String> {
+    let plain = |value: &str| -> String {
+        let alphanumeric = value.chars().filter(char::is_ascii_alphanumeric);
+        alphanumeric.map(|it| it.to_ascii_lowercase()).collect()
+    };
+    let identifiers = info.identifiers.iter();
+    identifiers.map(|it| plain(&it.value)).collect()
+}
+
 /// Whether two remote volumes have a worldwide name in common, also when one is reached by each
 /// protocol: many servers make their names for both of one UUID, which is the NGUID of one and stands
 /// at the end of the T10 identifier of the other.
 fn is_same(one: &VolumeInfo, other: &VolumeInfo) -> bool {
     /// Hexadecimal digits of a name that nobody gives twice.
     const UNIQUE: usize = 32;
-    let names = |info: &VolumeInfo| -> Vec<String> {
-        let plain = |value: &str| -> String {
-            let alphanumeric = value.chars().filter(char::is_ascii_alphanumeric);
-            alphanumeric.map(|it| it.to_ascii_lowercase()).collect()
-        };
-        let identifiers = info.identifiers.iter();
-        identifiers.map(|it| plain(&it.value)).collect()
-    };
     let within = |short: &String, long: &String| short.len() >= UNIQUE && long.ends_with(short);
     let (ones, others) = (names(one), names(other));
     let cross = ones.iter().any(|one| {
@@ -563,6 +590,9 @@ mod tests {
             &[("nguid", "317d9cfa970c5a0d8e2430e1f78178ef")],
         );
         assert!(is_same(&unit, &namespace) && is_same(&namespace, &unit));
+        let uuid = Uuid::from_u128(0x317d_9cfa_970c_5a0d_8e24_30e1_f781_78ef);
+        assert!(is_made_of(&unit, uuid) && is_made_of(&namespace, uuid));
+        assert!(!is_made_of(&unit, Uuid::nil()));
         let other = volume(
             Protocol::NvmeTcp,
             &[

@@ -6,6 +6,7 @@ use longshore_initiator::info::{ReservationReport, VolumeInfo};
 use longshore_initiator::options::{Options, QueueMaps};
 use longshore_initiator::url::Url;
 use serde::{Serialize, Serializer};
+use uuid::Uuid;
 
 /// A volume, as it is printed.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +25,14 @@ pub struct Info {
     pub negotiated: Vec<(String, String)>,
     /// Persistent reservations; `None` when the server has none to report.
     pub reservation: Option<ReservationReport>,
+}
+
+impl Info {
+    /// Whether the volume's worldwide names are made of this UUID.
+    #[must_use]
+    pub fn has_uuid(&self, uuid: Uuid) -> bool {
+        crate::endpoint::is_made_of(&self.volume, uuid)
+    }
 }
 
 fn as_map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {

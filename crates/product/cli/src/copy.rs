@@ -2,6 +2,7 @@
 
 mod display;
 mod resume;
+mod since;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser};
 use longshore_client::copy::{
-    self, CHUNK_MAX, CHUNK_MIN, CopyError, Interrupt, Job, PARALLEL_MAX, Report, Settings, Summary,
+    self, CHUNK_MAX, CHUNK_MIN, Changes, CopyError, Interrupt, Job, PARALLEL_MAX, Report, Settings,
+    Summary,
 };
 use longshore_client::endpoint::Endpoint;
 use longshore_daemon::config::size::{Size, Span};
@@ -23,7 +25,10 @@ use signal_hook::iterator::Signals;
 
 use crate::connection::{ConnectionArguments, ConnectionError};
 use crate::output::{Bytes, OutputFormat, json};
+use crate::server::AccessArguments;
+use crate::server::client::ClientError;
 use display::{Display, Screen};
+use since::{Since, SinceError};
 
 #[derive(Debug, Args)]
 pub struct CopyArguments {
@@ -45,6 +50,12 @@ pub struct CopyArguments {
     /// Continue an interrupted copy
     #[arg(long)]
     resume: bool,
+
+    /// Copy only what changed since this snapshot of a pool, which DST holds
+    ///
+    /// SRC is the URL of a newer snapshot that the same server serves. The server's control API tells what changed.
+    #[arg(long, value_name = "POOL/VOLUME@SNAPSHOT", value_parser = Since::parse)]
+    since: Option<Since>,
 
     /// Copy even if both ends have the names of one remote volume, or if there is too little space
     #[arg(long)]
@@ -97,8 +108,27 @@ pub struct CopyArguments {
     #[arg(long)]
     quiet: bool,
 
+    #[command(flatten, next_help_heading = "Server of --since")]
+    access: AccessArguments,
+
     #[command(flatten)]
     connection: ConnectionArguments,
+}
+
+/// Why a copy cannot begin.
+#[derive(Debug, thiserror::Error)]
+enum JobError {
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error(
+        "--since: {source_name} is not the URL of a snapshot; serve the newer snapshot \
+         (pool-volume = \"VOLUME@SNAPSHOT\", read-only = true), and copy from there"
+    )]
+    NoUrl { source_name: String },
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Since(#[from] SinceError),
 }
 
 fn endpoint() -> ValueParser {
@@ -129,7 +159,8 @@ fn parse_rate(text: &str) -> Result<Size, String> {
 }
 
 impl CopyArguments {
-    fn job(&self) -> Result<Job, ConnectionError> {
+    fn job(&self) -> Result<Job, JobError> {
+        let changes = self.since.as_ref().map(|since| self.changes(since));
         Ok(Job {
             source: self.source.clone(),
             destination: self.destination.clone(),
@@ -147,9 +178,18 @@ impl CopyArguments {
                 force: self.force,
                 engine: self.engine.unwrap_or_default(),
             },
+            changes: changes.transpose()?,
             journal: self.journal.clone(),
             state_directory: self.state_directory(),
         })
+    }
+
+    fn changes(&self, since: &Since) -> Result<Changes, JobError> {
+        let url = self.source.url().ok_or_else(|| JobError::NoUrl {
+            source_name: self.source.to_string(),
+        })?;
+        let options = self.connection.options(Some(url))?;
+        Ok(since.changes(&self.access.client()?, url, &options)?)
     }
 
     /// Needed for destinations that are not files.
@@ -166,7 +206,9 @@ impl CopyArguments {
 pub fn run(arguments: &CopyArguments) -> ExitCode {
     let job = match arguments.job() {
         Ok(job) => job,
-        Err(error) => return crate::exit::refuse(&error),
+        Err(JobError::Connection(error)) => return crate::exit::refuse(&error),
+        Err(error @ JobError::NoUrl { .. }) => crate::exit::usage(&error),
+        Err(error) => return crate::exit::fail(&error),
     };
     let interrupt = Interrupt::new();
     let mut display = Display::new(arguments.quiet);
@@ -245,7 +287,7 @@ impl<'a> CopyOutcome<'a> {
 
 fn print_text(report: &Report) -> ExitCode {
     let summary = &report.summary;
-    if report.result.is_err() && summary.bytes == 0 {
+    if report.result.is_err() && summary.bytes + summary.unchanged_bytes == 0 {
         return ExitCode::SUCCESS;
     }
     let mut text = format!(
@@ -256,6 +298,9 @@ fn print_text(report: &Report) -> ExitCode {
         summary.seconds,
         Bytes(whole(summary.bytes_per_second)),
     );
+    if summary.unchanged_bytes > 0 {
+        text += &format!("{} had not changed\n", Bytes(summary.unchanged_bytes));
+    }
     if summary.left_alone_bytes > 0 {
         text += &format!(
             "the last {} of {} are unchanged\n",
@@ -334,6 +379,8 @@ mod tests {
             &["a", "b", "--block-size", "128M"],
             &["a", "b", "--parallel", "0"],
             &["a", "b", "--rate", "0"],
+            &["a", "b", "--since", "disk0@monday"],
+            &["a", "b", "--since", "tank/disk0"],
             &["a"],
         ] {
             assert_eq!(parse(words).unwrap_err().exit_code(), 2, "{words:?}");

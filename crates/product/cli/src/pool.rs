@@ -1,5 +1,6 @@
 //! `longshore pool`
 
+pub mod changes;
 mod follow;
 mod place;
 mod text;
@@ -169,7 +170,7 @@ enum PoolVerb {
     /// Create, change and delete volumes of a pool
     #[command(subcommand)]
     Volume(VolumeVerb),
-    /// Create, delete, restore and clone snapshots
+    /// Create, delete, restore, clone and compare snapshots
     #[command(subcommand)]
     Snapshot(SnapshotVerb),
 }
@@ -284,6 +285,22 @@ impl Settings {
 
 #[derive(Debug, Subcommand)]
 enum SnapshotVerb {
+    #[command(flatten)]
+    Change(SnapshotChange),
+    /// Print where a snapshot differs from an older one
+    Diff {
+        /// All drives of the pool (DRIVE+DRIVE), or its name
+        pool: String,
+        #[arg(value_name = "VOLUME@SNAPSHOT", value_parser = snapshot)]
+        snapshot: SnapshotId,
+        /// The older snapshot, of this volume or another one of the pool
+        #[arg(long, value_name = "VOLUME@SNAPSHOT", value_parser = snapshot)]
+        since: SnapshotId,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotChange {
     /// Make a snapshot of one or several volumes, at one moment
     Create {
         /// All drives of the pool (DRIVE+DRIVE), or its name
@@ -414,7 +431,15 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
             let (pool, wanted) = verb.change();
             change(arguments, pool, &wanted)
         }
-        PoolVerb::Snapshot(verb) => {
+        PoolVerb::Snapshot(SnapshotVerb::Diff {
+            pool,
+            snapshot,
+            since,
+        }) => {
+            let config = arguments.config.as_deref();
+            changes::diff(&arguments.server, config, pool, snapshot, since)
+        }
+        PoolVerb::Snapshot(SnapshotVerb::Change(verb)) => {
             let (pool, wanted) = verb.change();
             change(arguments, pool, &wanted)
         }
@@ -474,7 +499,7 @@ impl VolumeVerb {
     }
 }
 
-impl SnapshotVerb {
+impl SnapshotChange {
     /// The pool, and what is to change there.
     fn change(&self) -> (&str, PoolChange) {
         match self {

@@ -1,7 +1,7 @@
 //! Both ends of a copy.
 
 use super::error::CopyError;
-use super::job::Job;
+use super::job::{Changes, Job};
 use crate::endpoint::{EndpointError, Opened};
 
 /// Both ends, open and found to fit.
@@ -22,6 +22,9 @@ impl Ends {
         }
         let source = Opened::source(&job.source, &job.source_options, direct)?;
         let size = source.size_bytes();
+        if let Some(changes) = &job.changes {
+            check_changes(job, changes, &source)?;
+        }
         let options = &job.destination_options;
         let destination = Opened::destination(&job.destination, options, size, direct)
             .map_err(|error| refused(error, job.settings.resume))?;
@@ -37,6 +40,21 @@ impl Ends {
             size,
         })
     }
+}
+
+/// The changes are those of this source, and there is something that they are changes of.
+fn check_changes(job: &Job, changes: &Changes, source: &Opened) -> Result<(), CopyError> {
+    if !source.has_uuid(changes.source) || source.size_bytes() != changes.size {
+        return Err(CopyError::OtherSnapshot {
+            source_name: job.source.to_string(),
+        });
+    }
+    if job.destination.is_missing() {
+        return Err(CopyError::NoOlderCopy {
+            destination: job.destination.to_string(),
+        });
+    }
+    Ok(())
 }
 
 /// Why a destination was refused. A file that is too short need only be extended, but not before

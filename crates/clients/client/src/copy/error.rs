@@ -115,6 +115,16 @@ pub enum CopyError {
          remove --resume", path.display()
     )]
     OtherCopy { path: PathBuf, difference: String },
+    /// The source is not what the changes are of.
+    #[error(
+        "{source_name} is another snapshot now than the one whose changes were asked for; nothing was copied"
+    )]
+    OtherSnapshot { source_name: String },
+    /// There is nothing that changes could be made to.
+    #[error(
+        "{destination}: holds nothing, so the older snapshot is not there; copy all of the newer one, without --since"
+    )]
+    NoOlderCopy { destination: String },
     /// The comparison found a difference.
     #[error(
         "the copy differs from its source at byte {offset}; copy again, and look for the \

@@ -1,10 +1,13 @@
 //! What is to be copied where, and how.
 
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_initiator::options::Options;
 use longshore_reactor::EngineChoice;
+use uuid::Uuid;
 
 use crate::endpoint::Endpoint;
 
@@ -69,6 +72,19 @@ impl Default for Settings {
     }
 }
 
+/// What of a snapshot is copied, where the destination holds an older one.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// UUID of the snapshot that is the source.
+    pub source: Uuid,
+    /// UUID of the older one.
+    pub since: Uuid,
+    /// Bytes of the source.
+    pub size: u64,
+    /// Where they differ, in order.
+    pub ranges: Arc<[Range<u64>]>,
+}
+
 /// What is to be copied where.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -81,6 +97,8 @@ pub struct Job {
     /// How to reach the destination if it is remote.
     pub destination_options: Options,
     pub settings: Settings,
+    /// Nothing else is copied.
+    pub changes: Option<Changes>,
     /// Where to keep how far it got, when the user says so.
     pub journal: Option<PathBuf>,
     /// Where journals of destinations are that are not files.

@@ -37,8 +37,8 @@ use verify::{Comparison, Verification};
 pub use driver::DriverError;
 pub use error::CopyError;
 pub use job::{
-    CHECKPOINT_DEFAULT, CHUNK_DEFAULT, CHUNK_MAX, CHUNK_MIN, Job, PARALLEL_DEFAULT, PARALLEL_MAX,
-    Settings,
+    CHECKPOINT_DEFAULT, CHUNK_DEFAULT, CHUNK_MAX, CHUNK_MIN, Changes, Job, PARALLEL_DEFAULT,
+    PARALLEL_MAX, Settings,
 };
 pub use monitor::{End, Interrupt, Observer, Phase, Progress, Silent, Trouble};
 
@@ -60,6 +60,8 @@ pub struct Summary {
     pub data_bytes: u64,
     /// Of these: zeros that were not sent.
     pub zero_bytes: u64,
+    /// Bytes that did not change since the older snapshot, and were not copied.
+    pub unchanged_bytes: u64,
     /// Bytes of the destination behind the copy, which were left as they are.
     pub left_alone_bytes: u64,
     /// How long the copy took, with its flushes and without verification.
@@ -131,6 +133,7 @@ impl Ends {
             start,
             // What an interrupted run has written behind its last checkpoint is not known.
             zeros_known: self.destination.is_blank() && !is_resumed,
+            changes: job.changes.as_ref(),
             journal: journal.as_ref().and_then(Kept::reserved),
             settings,
         })?
@@ -202,6 +205,7 @@ impl Report {
         summary.done = transferred.done;
         (summary.data_bytes, summary.zero_bytes) = (progress.data, progress.zeros);
         summary.bytes = progress.data + progress.zeros;
+        summary.unchanged_bytes = progress.unchanged;
         summary.seconds = took.as_secs_f64();
         if summary.seconds > 0.0 {
             summary.bytes_per_second = float(summary.bytes) / summary.seconds;

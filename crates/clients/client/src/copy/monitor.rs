@@ -102,6 +102,8 @@ pub struct Progress {
     pub data: u64,
     /// Bytes of zeros that it did not have to move.
     pub zeros: u64,
+    /// Bytes that are known to be the same on both sides.
+    pub unchanged: u64,
     /// Why it makes no progress, if so.
     pub trouble: Option<Trouble>,
 }
@@ -143,6 +145,7 @@ impl<'a> Monitor<'a> {
                 total: 0,
                 data: 0,
                 zeros: 0,
+                unchanged: 0,
                 trouble: None,
             },
             told: Instant::now(),
@@ -157,6 +160,7 @@ impl<'a> Monitor<'a> {
             total,
             data: 0,
             zeros: 0,
+            unchanged: 0,
             trouble: None,
         };
         self.tell();
@@ -172,6 +176,12 @@ impl<'a> Monitor<'a> {
     pub(super) fn count_zeros(&mut self, bytes: u64) {
         self.progress.done += bytes;
         self.progress.zeros += bytes;
+    }
+
+    /// These bytes are the same on both sides.
+    pub(super) fn count_unchanged(&mut self, bytes: u64) {
+        self.progress.done += bytes;
+        self.progress.unchanged += bytes;
     }
 
     /// What is behind this offset is to be done again.

@@ -4,6 +4,8 @@
 //! behind files, GET LBA STATUS behind iSCSI), somewhat ahead of the work, and hands out pieces of
 //! work in order: data up to the next multiple of the chunk size, or zeros.
 //!
+//! Where only changes are copied, the plan asks about those alone, and hands out what lies between them as unchanged.
+//!
 //! Data includes small holes up to the end of its chunk: they read as zeros, which the copy
 //! detects. So a source in shreds costs at most two questions a chunk.
 
@@ -25,6 +27,8 @@ pub(super) enum Step {
     Data(Range<u64>),
     /// These bytes read as zeros.
     Zeros(Range<u64>),
+    /// The destination has these bytes already.
+    Unchanged(Range<u64>),
     /// Nothing is known before [`Plan::answer`].
     Wait,
     /// Everything was handed out.
@@ -48,12 +52,21 @@ pub(super) struct Plan {
     asked: bool,
     /// The source tells where data is.
     telling: bool,
+    /// Where the work is, if not everywhere; those that end before `known` are gone.
+    only: Option<VecDeque<Range<u64>>>,
 }
 
 #[derive(Debug)]
 struct Extent {
     end: u64,
-    zeros: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Zeros,
+    Unchanged,
 }
 
 impl Plan {
@@ -70,7 +83,48 @@ impl Plan {
             known: range.start,
             asked: false,
             telling,
+            only: None,
         }
+    }
+
+    /// Work on these ranges alone, which are in order. They grow to whole blocks.
+    pub(super) fn restricted_to(mut self, ranges: Option<&[Range<u64>]>) -> Self {
+        let Some(ranges) = ranges else {
+            return self;
+        };
+        let mut only: VecDeque<Range<u64>> = VecDeque::with_capacity(ranges.len());
+        for range in ranges {
+            let start = range.start - range.start % self.alignment;
+            let end = range.end.next_multiple_of(self.alignment).min(self.end);
+            match only.back_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ if start < end => only.push_back(start..end),
+                _ => {}
+            }
+        }
+        self.only = Some(only);
+        self
+    }
+
+    /// Hands out what lies before the next range to work on. Returns the end of that range.
+    fn skip_unchanged(&mut self) -> u64 {
+        let Some(only) = &mut self.only else {
+            return self.end;
+        };
+        while only.front().is_some_and(|range| range.end <= self.known) {
+            only.pop_front();
+        }
+        let next = only.front().cloned().unwrap_or(self.end..self.end);
+        if self.known < next.start {
+            self.know(next.start, Kind::Unchanged);
+        }
+        next.end
+    }
+
+    /// End of the range that was asked about.
+    fn end_of_work(&self) -> u64 {
+        let next = self.only.as_ref().and_then(|only| only.front());
+        next.map_or(self.end, |range| range.end)
     }
 
     /// Everything before was handed out.
@@ -88,32 +142,36 @@ impl Plan {
         if self.asked || self.known == self.end || self.extents.len() >= AHEAD {
             return None;
         }
+        let end = self.skip_unchanged();
+        if self.known == end {
+            return None;
+        }
         if !self.telling {
-            self.know(self.end, false);
+            self.know(end, Kind::Data);
             return None;
         }
         self.asked = true;
-        Some(self.known..self.end)
+        Some(self.known..end)
     }
 
     /// The first `length` bytes asked about have this state.
     pub(super) fn answer(&mut self, length: u64, state: ExtentState) {
         assert!(self.asked, "an answer follows a question");
         self.asked = false;
-        let end = self.known.saturating_add(length).min(self.end);
+        let end = self.known.saturating_add(length).min(self.end_of_work());
         match state {
             ExtentState::Deallocated | ExtentState::Anchored => {
                 let end = end - end % self.alignment;
                 if end > self.known {
-                    self.know(end, true);
+                    self.know(end, Kind::Zeros);
                 } else {
                     // Less than a block of the destination.
-                    self.know(self.chunk_end(self.known), false);
+                    self.know(self.chunk_end(self.known), Kind::Data);
                 }
             }
             ExtentState::Mapped => {
                 let last = end.max(self.known + 1) - 1;
-                self.know(self.chunk_end(last), false);
+                self.know(self.chunk_end(last), Kind::Data);
             }
         }
     }
@@ -124,17 +182,19 @@ impl Plan {
         self.telling = false;
     }
 
-    /// End of the chunk that `offset` is in.
+    /// End of the chunk that `offset` is in, or of the range asked about.
     fn chunk_end(&self, offset: u64) -> u64 {
-        (offset - offset % self.chunk)
-            .saturating_add(self.chunk)
-            .min(self.end)
+        self.end_of_chunk(offset).min(self.end_of_work())
     }
 
-    fn know(&mut self, end: u64, zeros: bool) {
+    fn end_of_chunk(&self, offset: u64) -> u64 {
+        (offset - offset % self.chunk).saturating_add(self.chunk)
+    }
+
+    fn know(&mut self, end: u64, kind: Kind) {
         match self.extents.back_mut() {
-            Some(last) if last.zeros == zeros => last.end = end,
-            _ => self.extents.push_back(Extent { end, zeros }),
+            Some(last) if last.kind == kind => last.end = end,
+            _ => self.extents.push_back(Extent { end, kind }),
         }
         self.known = end;
     }
@@ -149,20 +209,20 @@ impl Plan {
             };
         };
         let start = self.next;
-        let (zeros, extent_end) = (extent.zeros, extent.end);
-        let end = if zeros {
-            extent_end.min(start.saturating_add(ZEROS_MAX))
-        } else {
-            extent_end.min(self.chunk_end(start))
+        let (kind, extent_end) = (extent.kind, extent.end);
+        let end = match kind {
+            Kind::Data => extent_end.min(self.end_of_chunk(start)),
+            Kind::Zeros => extent_end.min(start.saturating_add(ZEROS_MAX)),
+            Kind::Unchanged => extent_end,
         };
         self.next = end;
         if end == extent_end {
             self.extents.pop_front();
         }
-        if zeros {
-            Step::Zeros(start..end)
-        } else {
-            Step::Data(start..end)
+        match kind {
+            Kind::Data => Step::Data(start..end),
+            Kind::Zeros => Step::Zeros(start..end),
+            Kind::Unchanged => Step::Unchanged(start..end),
         }
     }
 }
@@ -176,8 +236,18 @@ mod tests {
 
     /// Runs a plan over a source of which `states` tells one state per 512 bytes.
     fn run(states: &[ExtentState], start: u64, alignment: u64) -> (Vec<Step>, usize) {
+        run_restricted(states, start, alignment, None)
+    }
+
+    fn run_restricted(
+        states: &[ExtentState],
+        start: u64,
+        alignment: u64,
+        only: Option<&[Range<u64>]>,
+    ) -> (Vec<Step>, usize) {
         let end = 512 * u64::try_from(states.len()).unwrap();
-        let mut plan = Plan::new(start..end, CHUNK, alignment, true);
+        let plan = Plan::new(start..end, CHUNK, alignment, true);
+        let mut plan = plan.restricted_to(only);
         let (mut steps, mut questions) = (Vec::new(), 0);
         loop {
             if let Some(asked) = plan.question() {
@@ -290,6 +360,39 @@ mod tests {
             .collect();
         let (_, questions) = run(&source, 0, 512);
         assert!(questions <= 16, "{questions}");
+    }
+
+    #[test]
+    fn what_did_not_change_is_neither_asked_about_nor_copied() {
+        let source = states(&[(4 * CHUNK, Mapped), (4 * CHUNK, Deallocated)]);
+        let only = [
+            4096..8192,
+            CHUNK - 4096..CHUNK + 4096,
+            CHUNK + 4608..CHUNK + 5120,
+            4 * CHUNK - 4096..4 * CHUNK + 4096,
+        ];
+        let (steps, questions) = run_restricted(&source, 0, 4096, Some(&only));
+        assert_eq!(
+            steps,
+            [
+                Step::Unchanged(0..4096),
+                Step::Data(4096..8192),
+                Step::Unchanged(8192..CHUNK - 4096),
+                Step::Data(CHUNK - 4096..CHUNK),
+                // To whole blocks of the destination.
+                Step::Data(CHUNK..CHUNK + 8192),
+                Step::Unchanged(CHUNK + 8192..4 * CHUNK - 4096),
+                Step::Data(4 * CHUNK - 4096..4 * CHUNK),
+                Step::Zeros(4 * CHUNK..4 * CHUNK + 4096),
+                Step::Unchanged(4 * CHUNK + 4096..8 * CHUNK),
+            ]
+        );
+        assert_eq!(questions, 4);
+        // Again from the middle, and without anything to do.
+        let (steps, _) = run_restricted(&source, 4 * CHUNK, 4096, Some(&only));
+        assert_eq!(steps[0], Step::Zeros(4 * CHUNK..4 * CHUNK + 4096));
+        let (steps, questions) = run_restricted(&source, 0, 4096, Some(&[]));
+        assert_eq!((steps, questions), (vec![Step::Unchanged(0..8 * CHUNK)], 0));
     }
 
     proptest! {

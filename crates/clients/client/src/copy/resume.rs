@@ -58,7 +58,7 @@ impl Ends {
         job: &Job,
         monitor: &mut Monitor<'_>,
     ) -> Result<Prepared, CopyError> {
-        let record = self.record();
+        let record = self.record(job);
         let journal = self.journal(job);
         let is_void = match &journal {
             Some(journal) if self.destination.is_blank() => discard_if_void(journal, &record)?,
@@ -89,9 +89,13 @@ impl Ends {
     }
 
     /// The record of a copy that has not begun.
-    pub(super) fn record(&self) -> Record {
+    pub(super) fn record(&self, job: &Job) -> Record {
+        let mut source = self.source.identity(true);
+        if let Some(changes) = &job.changes {
+            source += &format!(" since {}", changes.since);
+        }
         Record {
-            source: self.source.identity(true),
+            source,
             destination: self.destination.identity(false),
             size: self.size,
             block_size: self.source.block_size().max(self.destination.block_size()),

@@ -45,6 +45,14 @@ pub(super) fn check(
     if all <= free {
         return Ok(());
     }
+    if let Some(changes) = &job.changes {
+        let left = changes.ranges.iter().filter(|range| range.end > start);
+        let needed: u64 = left.map(|range| range.end - range.start.max(start)).sum();
+        if needed > free {
+            warn(&ends.destination.side.name, needed, free, monitor);
+        }
+        return Ok(());
+    }
     let thick = job.settings.thick;
     let mut driver = Driver::new(job.settings.engine, 1)?;
     let mut data_of = |end: &Opened| data(end, start..ends.size, &mut driver, monitor);
@@ -74,11 +82,15 @@ pub(super) fn check(
             thick,
         });
     }
+    warn(destination, needed, free, monitor);
+    Ok(())
+}
+
+fn warn(destination: &str, needed: u64, free: u64, monitor: &mut Monitor<'_>) {
     monitor.warn(&format!(
         "the copy may need up to {needed} bytes, and the file system of {destination} has {free} \
          free. If it becomes full, make room and continue with --resume"
     ));
-    Ok(())
 }
 
 /// Bytes of data in a range of a volume.

@@ -83,6 +83,7 @@ fn job(source: &Path, destination: &Path) -> Job {
             parallel: 3,
             ..Settings::default()
         },
+        changes: None,
         journal: None,
         state_directory: None,
     }

@@ -29,7 +29,7 @@ use longshore_volume::{Operation, Reply, VolumeError};
 
 use super::driver::{Driver, Finished};
 use super::error::CopyError;
-use super::job::Settings;
+use super::job::{Changes, Settings};
 use super::journal::{JournalIoError, Record, Reserved};
 use super::monitor::{Monitor, Phase};
 use super::pace::Pace;
@@ -54,6 +54,8 @@ pub(super) struct Assignment<'a> {
     pub(super) start: u64,
     /// The destination reads as zeros wherever nothing was written.
     pub(super) zeros_known: bool,
+    /// The destination holds all else already.
+    pub(super) changes: Option<&'a Changes>,
     /// The journal, and its record now.
     pub(super) journal: Option<(Arc<Reserved>, Record)>,
     pub(super) settings: &'a Settings,
@@ -259,6 +261,7 @@ impl<'a> Transfer<'a> {
                     self.idle.pop();
                     self.write_zeros(slot, range);
                 }
+                Step::Unchanged(range) => monitor.count_unchanged(range.end - range.start),
                 Step::Wait | Step::Finished => break,
             }
             self.ask();
@@ -555,7 +558,8 @@ fn plan(task: &Assignment<'_>, start: u64) -> Plan {
     let alignment = block(task.source).max(block(task.destination));
     let telling = task.source.volume.characteristics().unmapped_reads_zeros;
     let telling = telling && !task.settings.thick;
-    Plan::new(start..task.size, task.settings.chunk, alignment, telling)
+    let only = task.changes.map(|changes| &*changes.ranges);
+    Plan::new(start..task.size, task.settings.chunk, alignment, telling).restricted_to(only)
 }
 
 /// Bytes of a run that count: not what stands behind the end of the source in its last block.

@@ -136,7 +136,8 @@ impl<'a> Verification<'a> {
         self.ask_source();
         while let Some(number) = self.idle.last().copied() {
             let (range, state) = match self.plan.next() {
-                Step::Data(range) => (range, State::Comparing),
+                // All of both sides is compared.
+                Step::Data(range) | Step::Unchanged(range) => (range, State::Comparing),
                 Step::Zeros(range) => (range, State::Zeros),
                 Step::Wait | Step::Finished => return,
             };

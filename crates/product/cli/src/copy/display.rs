@@ -247,6 +247,7 @@ mod tests {
             total: 4 << 30,
             data: 0,
             zeros: 0,
+            unchanged: 0,
             trouble: None,
         };
         assert_eq!(

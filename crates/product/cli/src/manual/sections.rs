@@ -281,6 +281,8 @@ const COPY: Page = Page {
     notes: &[
         "A destination smaller than the source is refused before the first write. In a larger destination, \
          the bytes behind the copy stay unchanged.",
+        "With `--since`, the destination must hold what that snapshot holds; only `--verify` finds out if it does not. Until \
+         the copy has ended, the destination is neither the old snapshot nor the new one.",
     ],
     signals: &[(
         "SIGINT, SIGTERM",
@@ -321,10 +323,15 @@ const COPY: Page = Page {
             "Copy a volume to a file:",
             "longshore copy nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 backup.img",
         ),
+        (
+            "Bring a copy of a snapshot of a pool up to a newer snapshot, which is unit 2:",
+            "longshore copy iscsi://192.0.2.7/iqn.2026-11.com.example:disks/2 backup.img --since tank/disk0@monday",
+        ),
     ],
     see_also: &[
         ("longshore", "1"),
         ("longshore-discover", "1"),
+        ("longshore-pool", "1"),
         ("qemu-img", "1"),
     ],
 };

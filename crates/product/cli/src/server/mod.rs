@@ -19,9 +19,9 @@ use self::address::ServerAddress;
 use self::client::{Access, Client, ClientError};
 use crate::output::OutputFormat;
 
-/// Options of all verbs that speak to a running server.
+/// How a running server is reached.
 #[derive(Clone, Debug, Args)]
-pub struct ServerArguments {
+pub struct AccessArguments {
     /// The server: the path of its socket, or a URL such as http://127.0.0.1:9260
     ///
     /// [default: $LONGSHORE_SERVER, $XDG_RUNTIME_DIR/longshore.sock or /run/longshore/longshore.sock]
@@ -35,6 +35,13 @@ pub struct ServerArguments {
     /// Trust certificates of these issuers (PEM) instead of those of the system
     #[arg(long, value_name = "FILE", global = true)]
     ca_file: Option<PathBuf>,
+}
+
+/// Options of all verbs that speak to a running server.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArguments {
+    #[command(flatten)]
+    access: AccessArguments,
 
     /// Format of the output
     #[arg(
@@ -47,7 +54,7 @@ pub struct ServerArguments {
     pub output: OutputFormat,
 }
 
-impl ServerArguments {
+impl AccessArguments {
     pub fn client(&self) -> Result<Client, ClientError> {
         Client::new(&Access {
             server: self.server.clone(),
@@ -59,6 +66,17 @@ impl ServerArguments {
     /// Whether a server is named, here or by the environment's variable, rather than looked for.
     pub fn is_named(&self) -> bool {
         self.server.is_some() || address::is_named()
+    }
+}
+
+impl ServerArguments {
+    pub fn client(&self) -> Result<Client, ClientError> {
+        self.access.client()
+    }
+
+    /// Whether a server is named, here or by the environment's variable, rather than looked for.
+    pub fn is_named(&self) -> bool {
+        self.access.is_named()
     }
 
     /// Prints an answer as JSON, as it came, or as a text.

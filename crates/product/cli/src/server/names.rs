@@ -10,9 +10,9 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use longshore_api::envelope::Listing;
 use serde_json::Value;
 
-use super::ServerArguments;
 use super::client::Client;
 use super::path::path;
+use super::{AccessArguments, ServerArguments};
 use crate::output::OutputFormat;
 
 /// So long a shell may wait for all of it.
@@ -147,9 +147,11 @@ fn arguments(words: &[String]) -> Option<ServerArguments> {
     };
     let server = option("--server").map(|text| text.parse());
     Some(ServerArguments {
-        server: server.transpose().ok()?,
-        token_file: option("--token-file").map(Into::into),
-        ca_file: option("--ca-file").map(Into::into),
+        access: AccessArguments {
+            server: server.transpose().ok()?,
+            token_file: option("--token-file").map(Into::into),
+            ca_file: option("--ca-file").map(Into::into),
+        },
         output: OutputFormat::Text,
     })
 }
@@ -167,7 +169,8 @@ mod tests {
     fn the_server_is_the_one_of_the_words_before() {
         let of = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            arguments(&words).map(|it| (it.server.map(|it| it.to_string()), it.token_file))
+            let access = arguments(&words)?.access;
+            Some((access.server.map(|it| it.to_string()), access.token_file))
         };
         let expected = (Some("/s".to_owned()), Some("t".into()));
         assert_eq!(

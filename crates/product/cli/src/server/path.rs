@@ -20,6 +20,14 @@ pub fn path(parts: &[&str]) -> String {
     path
 }
 
+/// The query of names and values, without its question mark.
+pub fn query(pairs: &[(&str, &str)]) -> String {
+    let encode = |text| utf8_percent_encode(text, PLAIN);
+    let pairs = pairs.iter();
+    let pairs = pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

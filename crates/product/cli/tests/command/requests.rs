@@ -138,6 +138,7 @@ const VERBS: &[&str] = &[
     "pool snapshot clone tank a@s b",
     "pool snapshot rollback tank a@s",
     "pool snapshot delete tank a@s",
+    "pool snapshot diff tank a@t --since a@s",
     "session list",
     "session show 1",
     "session close 1",

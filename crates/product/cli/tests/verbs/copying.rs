@@ -142,6 +142,7 @@ fn json_keys_stay() {
         "left_alone_bytes",
         "seconds",
         "bytes_per_second",
+        "unchanged_bytes",
         "verified",
         "verify_seconds",
         "error",

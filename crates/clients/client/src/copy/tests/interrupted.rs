@@ -89,7 +89,7 @@ fn the_journal_of_a_destination_that_was_emptied_goes_before_anything_can_fail()
     let ends = Ends::open(&job).unwrap();
     assert_eq!(ends.destination.size_bytes(), 1 << 20);
     let journal = ends.journal(&job).unwrap();
-    assert!(resume::discard_if_void(&journal, &ends.record()).unwrap());
+    assert!(resume::discard_if_void(&journal, &ends.record(&job)).unwrap());
     drop(ends);
     let report = run(&job);
     report.result.unwrap();

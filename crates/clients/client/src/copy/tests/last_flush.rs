@@ -110,6 +110,7 @@ fn the_last_flush_tells_of_a_lost_connection_and_can_be_interrupted() {
         size: 64 * K,
         start: 0,
         zeros_known: true,
+        changes: None,
         journal: None,
         settings: &settings,
     })

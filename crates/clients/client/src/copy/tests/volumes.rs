@@ -1,11 +1,13 @@
 //! Transfers between volumes that fail, forget, or have other blocks.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_volume::backend::mem::MemVolume;
 use longshore_volume::layer::fault::{Fault, FaultRule, FaultTarget, FaultVolume};
 use longshore_volume::{Attempt, BackendName, Execution, Io, Request, VolumeSpec};
+use uuid::Uuid;
 
 use super::*;
 
@@ -58,6 +60,7 @@ fn transfer(
         size,
         start: 0,
         zeros_known,
+        changes: None,
         journal: None,
         settings,
     })
@@ -97,6 +100,54 @@ fn the_last_block_of_a_destination_with_larger_blocks_keeps_its_end() {
     let copied = contents(&*destination);
     assert_eq!(copied[..37 * 512], data);
     assert_eq!(copied[37 * 512..], old[37 * 512..]);
+}
+
+#[test]
+fn changes_alone_are_copied() {
+    const SIZE: u64 = 512 * K;
+    let old = garbage(SIZE, 1);
+    let mut new = old.clone();
+    // Within chunks of 16 KiB and across them, zeros, and the end.
+    for (start, end, seed) in [(4, 8, 2), (28, 36, 3), (100, 101, 4), (511, 512, 5)] {
+        let bytes = garbage((end - start) * K, seed);
+        let at = usize::try_from(start * K).unwrap();
+        new[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    new[300 * 1024..340 * 1024].fill(0);
+    let source = memory(SIZE, 512, &new);
+    let destination = memory(SIZE + 64 * K, 4096, &old);
+    let ranges = [4..8, 28..36, 100..101, 300..340, 511..512];
+    let ranges: Vec<_> = ranges
+        .iter()
+        .map(|it: &Range<u64>| it.start * K..it.end * K)
+        .collect();
+    let changes = Changes {
+        source: Uuid::nil(),
+        since: Uuid::nil(),
+        size: SIZE,
+        ranges: ranges.into(),
+    };
+    let mut silent = Silent;
+    let mut monitor = Monitor::new(&mut silent, Interrupt::new());
+    let done = Transfer::new(Assignment {
+        source: &side(&source, "source"),
+        destination: &side(&destination, "destination"),
+        size: SIZE,
+        start: 0,
+        zeros_known: false,
+        changes: Some(&changes),
+        journal: None,
+        settings: &settings(),
+    })
+    .unwrap()
+    .run(&mut monitor);
+    done.result.unwrap();
+    assert_eq!(contents(&*destination)[..new.len()], new);
+    let progress = monitor.progress();
+    // To whole blocks of the destination.
+    assert_eq!((progress.data, progress.zeros), (20 * K, 40 * K));
+    assert_eq!(progress.unchanged, SIZE - 60 * K);
+    assert_eq!(progress.done, SIZE);
 }
 
 #[test]
@@ -294,6 +345,7 @@ fn copy_to_forgetful(off_at: &[u64], checkpoint: Duration) -> (Transferred, Vec<
         size: 512 * K,
         start: 0,
         zeros_known: false,
+        changes: None,
         journal: None,
         settings: &settings,
     })

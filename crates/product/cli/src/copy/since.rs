@@ -1,0 +1,111 @@
+//! `--since`: what a snapshot of a pool has that an older one, which was copied before, has not.
+
+use longshore_api::envelope::Versioned;
+use longshore_api::pool::{Pool, SnapshotId};
+use longshore_client::copy::Changes;
+use longshore_client::info::info;
+use longshore_initiator::error::Error;
+use longshore_initiator::options::Options;
+use longshore_initiator::url::Url;
+use uuid::Uuid;
+
+use crate::pool::changes::fetch;
+use crate::server::client::{Client, ClientError};
+use crate::server::path::path;
+
+/// The snapshot that the destination of a copy holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Since {
+    pool: String,
+    snapshot: SnapshotId,
+}
+
+/// Why there is nothing to tell what changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SinceError {
+    #[error(transparent)]
+    Source(#[from] Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(
+        "{url} is no snapshot of pool {pool} in the server that --server names; a volume that is written changes \
+         meanwhile: make a snapshot of it, serve that, and copy from there"
+    )]
+    NoSnapshot { url: String, pool: String },
+}
+
+impl Since {
+    /// Reads the form `POOL/VOLUME@SNAPSHOT`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let parts = parts.and_then(|(pool, snapshot)| Some((pool, SnapshotId::parse(snapshot)?)));
+        match parts {
+            Some((pool, snapshot)) if !pool.is_empty() => Ok(Self {
+                pool: pool.to_owned(),
+                snapshot,
+            }),
+            _ => Err("write POOL/VOLUME@SNAPSHOT, such as tank/disk0@monday".to_owned()),
+        }
+    }
+
+    /// Finds out which snapshot the source is, and has the server compare it.
+    pub fn changes(
+        &self,
+        client: &Client,
+        url: &Url,
+        options: &Options,
+    ) -> Result<Changes, SinceError> {
+        let source = info(url, options)?;
+        let pool: Pool = client
+            .get(&path(&["pools", &self.pool]))?
+            .read::<Versioned<Pool>>()?
+            .body;
+        let snapshots = pool.volumes.iter().flat_map(|volume| &volume.snapshots);
+        let found = snapshots.chain(&pool.orphans).find_map(|snapshot| {
+            let uuid = Uuid::parse_str(&snapshot.uuid).ok()?;
+            source.has_uuid(uuid).then_some((snapshot, uuid))
+        });
+        let (snapshot, uuid) = found.ok_or_else(|| SinceError::NoSnapshot {
+            url: url.to_string(),
+            pool: self.pool.clone(),
+        })?;
+        let of = SnapshotId {
+            volume: snapshot.volume.clone(),
+            name: snapshot.name.clone(),
+        };
+        let changes = fetch(client, &self.pool, &of, &self.snapshot)?;
+        let ranges = changes
+            .ranges
+            .iter()
+            .map(|range| range.offset..range.offset + range.bytes);
+        Ok(Changes {
+            source: uuid,
+            since: Uuid::parse_str(&changes.since_uuid).unwrap_or_default(),
+            size: changes.size_bytes,
+            ranges: ranges.collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_named_with_its_pool() {
+        let since = Since::parse("tank/disk0@monday").expect("a name");
+        assert_eq!(
+            (since.pool.as_str(), since.snapshot.to_string().as_str()),
+            ("tank", "disk0@monday")
+        );
+        for text in [
+            "disk0@monday",
+            "tank/disk0",
+            "/disk0@monday",
+            "tank/@monday",
+            "",
+        ] {
+            assert!(Since::parse(text).is_err(), "{text}");
+        }
+    }
+}
