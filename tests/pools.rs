@@ -821,7 +821,7 @@ fn a_scrub_of_a_served_pool_finds_damage_and_can_be_stopped() {
     assert_eq!(found, 1);
     let damaged = scene.verb(&["scrub", "tank"]).expect(3).stdout;
     assert!(damaged.contains("disk0: offset 32768"), "{damaged}");
-    assert!(damaged.contains("scrub: done, 1 findings"), "{damaged}");
+    assert!(damaged.contains("scrub: done, 1 finding "), "{damaged}");
     let (status, log) = server.stop_and_read(END_LIMIT).unwrap();
     assert!(status.success(), "{log}");
     assert!(log.contains("a scrub found damage"), "{log}");

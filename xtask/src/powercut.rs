@@ -9,7 +9,8 @@
 //!
 //! Runs with the block device served as it is (`block`) are checked on the medium by the host; with a file on
 //! ext4 (`file`) or a volume of a pool on the disk (`pool`), a second boot with the same disk replays what there is of
-//! journals, starts the server anew and checks through the initiator. A pool is then checked as a whole.
+//! journals, starts the server anew and checks through the initiator. A pool is then checked as a whole. A pool of a
+//! mirror (`mirror`) lies on two disks, of which each loses another half; the second boot has both, or only one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ const WATCHDOG: Duration = Duration::from_secs(450);
 
 #[derive(Debug, Clone, Copy)]
 struct Cut {
-    /// Backend under test: `block`, `file` or `pool`.
+    /// Backend under test: `block`, `file`, `pool` or `mirror`.
     backend: &'static str,
     /// `flush`, `fua` or `none`.
     durability: &'static str,
@@ -108,6 +109,18 @@ const CUTS: &[Cut] = &[
         backend: "pool",
         durability: "none",
         options: ",write-through,block-size=4096",
+        honest: true,
+    },
+    Cut {
+        backend: "mirror",
+        durability: "flush",
+        options: "",
+        honest: true,
+    },
+    Cut {
+        backend: "mirror",
+        durability: "fua",
+        options: "",
         honest: true,
     },
     Cut {
@@ -195,7 +208,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 impl Cut {
     fn run(self, kernel: &Kernel, base: &[u8], seed: u64) -> Result<String> {
         let folder = workspace::work_folder(&format!("powercut/{}", self.name()))?;
-        let disk = VolatileDisk::start(&folder, DISK_SIZE, self.honest)?;
+        let disks = self.disks(&folder)?;
         let mut random = Random::new(seed);
         let ledger = Ledger {
             seed: random.below(1 << 32),
@@ -208,18 +221,28 @@ impl Cut {
             base,
             folder: &folder,
         };
-        let mut guest = self.boot(&bench, &disk, ledger, Phase::Write)?;
+        let mut guest = self.boot(&bench, &disks, ledger, Phase::Write)?;
         let acknowledged = match write_until_cut(&mut guest, &mut random) {
             Ok(acknowledged) => acknowledged,
             Err(error) => bail!("{error:#}\n--- console\n{}", guest.console()),
         };
         let acknowledged = guest.kill()?.unwrap_or(0).max(acknowledged);
-        let asked = disk.statistics();
-        let (lost, kept) = disk.cut_power(&mut random);
+        let asked = disks[0].statistics();
+        let (mut lost, mut kept) = (0, 0);
+        for disk in &disks {
+            let of_disk = disk.cut_power(&mut random);
+            (lost, kept) = (lost + of_disk.0, kept + of_disk.1);
+        }
+        // Both sides of a mirror, or either.
+        let (first, count) = match disks.len() {
+            1 => (0, 1),
+            _ => [(0, 2), (0, 1), (1, 1)][usize::try_from(random.below(3)).expect("below 3")],
+        };
+        let left = &disks[first..first + count];
 
         let found = if self.backend == "block" {
             let checked = ledger.check(acknowledged, |block, bytes| {
-                disk.read(usize::try_from(block).expect("small") * BLOCK, bytes);
+                disks[0].read(usize::try_from(block).expect("small") * BLOCK, bytes);
                 Ok(())
             });
             match (checked, self.honest) {
@@ -229,8 +252,11 @@ impl Cut {
                 (Err(error), false) => format!("noticed: {error}"),
             }
         } else {
-            let mut guest = self.boot(&bench, &disk, ledger, Phase::Check { acknowledged })?;
+            let mut guest = self.boot(&bench, left, ledger, Phase::Check { acknowledged })?;
             match (verdict(&mut guest), self.honest) {
+                (Ok(()), true) if left.len() < disks.len() => {
+                    format!("all intact after a new start with side {first} alone")
+                }
                 (Ok(()), true) => "all intact after a new start".to_owned(),
                 (Err(error), true) => bail!("{error:#}\n--- console\n{}", guest.console()),
                 (Ok(()), false) => bail!("the check did not notice that flushes were ignored"),
@@ -244,10 +270,19 @@ impl Cut {
         ))
     }
 
+    fn disks(self, folder: &Path) -> Result<Vec<VolatileDisk>> {
+        let names: &[&str] = match self.backend {
+            "mirror" => &["one", "other"],
+            _ => &["disk"],
+        };
+        let start = |name: &&str| VolatileDisk::start(folder, name, DISK_SIZE, self.honest);
+        names.iter().map(start).collect()
+    }
+
     fn boot(
         self,
         bench: &Bench<'_>,
-        disk: &VolatileDisk,
+        disks: &[VolatileDisk],
         ledger: Ledger,
         phase: Phase,
     ) -> Result<Guest> {
@@ -260,6 +295,7 @@ impl Cut {
             ("WATCHDOG", WATCHDOG.as_secs().to_string()),
             ("PHASE", phase.to_owned()),
             ("BACKEND", self.backend.to_owned()),
+            ("DISKS", disks.len().to_string()),
             ("OPTIONS", self.options.to_owned()),
             ("DURABILITY", self.durability.to_owned()),
             ("SEED", ledger.seed.to_string()),
@@ -270,11 +306,12 @@ impl Cut {
         .map(|(key, value)| (key.to_owned(), value));
         let script = workspace::root().join("tests/powercut/job.sh");
         let job = image::job(&script, &settings)?;
+        let drives: Vec<_> = disks.iter().map(VolatileDisk::drive).collect();
         let machine = Machine {
             kernel: bench.kernel,
             image: [bench.base, &job],
             forwards: &[],
-            drives: &[disk.drive()],
+            drives: &drives,
             memory: MEMORY,
             processors: 1,
             kernel_words: "",

@@ -71,13 +71,13 @@ pub struct Statistics {
 }
 
 impl VolatileDisk {
-    /// A disk of zeros; QEMU finds it at a socket in `folder`.
+    /// A disk of zeros; QEMU finds it at the socket of this name in `folder`.
     ///
     /// A disk that is not `honest` acknowledges flushes and FUA without obeying them, as a server
     /// does that promises what it does not keep: a check that finds nothing on such a disk proves
     /// nothing.
-    pub fn start(folder: &Path, size: usize, honest: bool) -> Result<Self> {
-        let socket = folder.join("disk.socket");
+    pub fn start(folder: &Path, name: &str, size: usize, honest: bool) -> Result<Self> {
+        let socket = folder.join(format!("{name}.socket"));
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)
             .with_context(|| format!("listen at {}", socket.display()))?;

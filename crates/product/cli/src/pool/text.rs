@@ -109,11 +109,11 @@ fn work_line(work: &PoolWork) -> String {
     match (&work.error, work.kind, work.state) {
         (Some(error), ..) => format!("{what}: {state} after {bytes}: {}", printable(error)),
         (None, PoolWorkKind::Scrub, PoolWorkState::Done) => {
-            let findings = work.findings.len();
-            format!(
-                "{what}: {state}, {findings} findings in {}",
-                Bytes(work.done_bytes)
-            )
+            let findings = match work.findings.len() {
+                1 => "1 finding".to_owned(),
+                count => format!("{count} findings"),
+            };
+            format!("{what}: {state}, {findings} in {}", Bytes(work.done_bytes))
         }
         (None, ..) => format!("{what}: {state}, {bytes}"),
     }
