@@ -10,7 +10,7 @@ use longshore_tests::api::{VerbResult, verb};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, SUBSYSTEM, blocks};
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder, TARGET};
+use longshore_tests::server::{Server, ServerBuilder, TARGET, signal};
 use serde_json::Value;
 
 /// How long an orderly end may take on a machine that is busy with other tests.
@@ -294,11 +294,7 @@ fn a_backup_gets_only_what_changed_since_the_last_one() {
     }
     snapshot("one");
     serve(&["one"]);
-    // There is nothing yet that changes could be made to.
     let since_one = ["--since", "tank/disk0@one"];
-    let missing = copy(&[&[&*over_iscsi(1), &backup], &since_one[..]].concat());
-    assert_refused(missing, "without --since");
-    assert!(!std::path::Path::new(&backup).exists());
     copy(&[&over_iscsi(1), &backup, "--verify"]).expect(0);
 
     initiator.become_ready(0).unwrap();
@@ -328,7 +324,36 @@ fn a_backup_gets_only_what_changed_since_the_last_one() {
         .collect();
     assert_eq!(offsets, [8, 16384, 30000], "{diff}");
 
+    // There is nothing yet that changes could be made to.
+    let fresh = scene.path("fresh.img");
+    let missing = copy(&[&[&*over_iscsi(2), &fresh], &since_one[..]].concat());
+    assert_refused(missing, "without --since");
+    assert!(!std::path::Path::new(&fresh).exists());
+
+    // One that is interrupted keeps others from the destination, until it has ended.
     let source = over_iscsi(2);
+    let slow = [
+        &["copy", "--quiet", "--rate", "16", "--block-size", "4K"][..],
+        &[&*source, &backup],
+        &since_one,
+    ];
+    let mut slow = verb(&scene.socket(), &slow.concat());
+    let slow = slow.spawn().unwrap();
+    let journal = PathBuf::from(format!("{backup}.copy-journal"));
+    for _ in 0..12_000 {
+        if journal.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(slow.id(), "INT").unwrap();
+    assert_eq!(slow.wait_with_output().unwrap().status.code(), Some(130));
+    let other = copy(&[&over_iscsi(1), &backup, "--since", "tank/disk0@two"]);
+    assert_refused(other, "another copy to it has not ended");
+    let resumed = copy(&[&[&*source, &backup, "--resume"], &since_one[..]].concat());
+    resumed.expect(0);
+    assert!(!journal.exists());
+
     let copied = copy(&[&[&*source, &backup, "--verify"], &since_one[..]].concat());
     let copied = copied.expect(0).json();
     assert_eq!(copied["data_bytes"], 8192, "{copied}");
@@ -344,6 +369,8 @@ fn a_backup_gets_only_what_changed_since_the_last_one() {
     assert_eq!(copied.expect(0).json()["data_bytes"], 4096);
     let live = copy(&[&[&*over_iscsi(0), &backup], &since_two[..]].concat());
     assert_refused(live, "make a snapshot of it");
+    let itself = copy(&[&over_iscsi(3), &backup, "--since", "tank/disk0@three"]);
+    assert_refused(itself, "is the snapshot disk0@three itself");
     let unknown = copy(&[&over_iscsi(3), &backup, "--since", "tank/disk0@four"]);
     assert_refused(unknown, "no snapshot four");
     copy(&[&backup, "other.img", "--since", "tank/disk0@two"]).expect(2);

@@ -21,7 +21,7 @@ use crate::backends::{self, HeldPool};
 use crate::config::pool::{Compression, PoolConfig, Reserve};
 use crate::held;
 
-/// So many ranges, and some more, are told at a time.
+/// Ranges after which an answer ends; the next part follows on request.
 const RANGES: usize = 10_000;
 
 /// What an open pool holds.
@@ -210,16 +210,17 @@ pub fn carry_out(pool: &Arc<Pool>, change: &PoolChange) -> Result<(), ChangeErro
     Ok(done?)
 }
 
-/// Where a snapshot differs from another one, from a byte on; in pieces of [`RANGES`].
+/// Finds where a snapshot differs from another one, from a byte on. `next` says where to continue. Blocks.
 ///
 /// # Errors
 /// There is no such snapshot.
 pub fn compare(
-    pool: &Pool,
+    pool: &Arc<Pool>,
     of: &SnapshotId,
     since: &SnapshotId,
     from: u64,
 ) -> Result<PoolChanges, PoolError> {
+    pool.wait_until_settled();
     let changes = pool.changes(snapshot_name(of), snapshot_name(since), from, RANGES)?;
     let ranges = changes.ranges.into_iter().map(|range| PoolRange {
         offset: range.start,

@@ -164,6 +164,10 @@ impl Backend for PoolBackend {
         let pool = self
             .pool(&options.drives, spec.direct)
             .map_err(backend_error)?;
+        let is_snapshot = |name: &String| name.contains('@');
+        if options.volume.as_ref().is_some_and(is_snapshot) {
+            pool.wait_until_settled();
+        }
         open_volume(&pool, spec, options).map_err(backend_error)
     }
 }

@@ -4,6 +4,8 @@
 //! one of the others: only their leaves are looked at, so the work grows with what was written between the two.
 
 use std::ops::Range;
+use std::thread;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -16,8 +18,12 @@ use crate::map::{LEAF_PAGES, LayerMap};
 use crate::place::{Content, Entry};
 use crate::pool::Pool;
 
-/// Leaves that are compared before others have their turn.
-const LEAVES_PER_TURN: usize = 64;
+/// Leaves that are compared while the pool is locked.
+const LEAVES_PER_TURN: usize = if cfg!(test) { 1 } else { 8 };
+/// Turns of one call, which together take a fraction of a second.
+const TURNS: usize = if cfg!(test) { 2 } else { 1024 };
+/// Between two turns, so that whoever waits for the lock gets it.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// A snapshot of a volume, by the names of both.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +41,15 @@ pub struct Changes {
     pub id: Uuid,
     /// Bytes of the newer one.
     pub size: u64,
-    /// In order and apart from each other, in bytes. Their ends are multiples of 4 KiB, or the end of the snapshot.
+    /// In order and apart from each other, in bytes: whole pages, but for the ends of the snapshots.
     pub ranges: Vec<Range<u64>>,
     /// Where to go on, if that is not all.
     pub next: Option<u64>,
 }
 
 impl Pool {
-    /// Where a snapshot differs from another one, from a byte on. At least `most` ranges are given before others are
-    /// left to another call. Blocks for as long as the maps of what changed are read.
+    /// Where a snapshot differs from another one, from the page of a byte on. Others are left to another call when there
+    /// are more than `most` ranges, or after a fraction of a second. Blocks meanwhile.
     ///
     /// # Errors
     /// There is no such snapshot.
@@ -55,8 +61,9 @@ impl Pool {
         most: usize,
     ) -> Result<Changes, PoolError> {
         let mut found: Option<Changes> = None;
+        let from = from - from % PAGE_BYTES;
         let mut page = from / PAGE_BYTES;
-        loop {
+        for turn in 1.. {
             let inner = self.lock();
             let catalog = &inner.state.catalog;
             let newer = self.snapshot_record(catalog, of)?;
@@ -76,13 +83,16 @@ impl Pool {
                 return Err(self.no_snapshot(since.volume, since.name));
             }
             let comparison = Comparison::new(catalog, newer, older);
-            let turn = comparison.compare(page, LEAVES_PER_TURN, &mut changes.ranges);
-            match turn {
-                Some(next) if changes.ranges.len() >= most => {
+            match comparison.compare(page, &mut changes.ranges) {
+                Some(next) if changes.ranges.len() >= most || turn >= TURNS => {
                     changes.next = Some(next * PAGE_BYTES);
                     break;
                 }
-                Some(next) => page = next,
+                Some(next) => {
+                    page = next;
+                    drop(inner);
+                    thread::sleep(PAUSE);
+                }
                 None => {
                     // Whatever lay behind the end of the older one, this one has something else there.
                     let grown = older.size.max(from)..newer.size;
@@ -137,17 +147,20 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Adds what differs in so many leaves from `page` on. Returns where to go on; `None`: there is nothing more.
-    fn compare(&self, page: u64, leaves: usize, ranges: &mut Vec<Range<u64>>) -> Option<u64> {
+    /// Adds what differs in [`LEAVES_PER_TURN`] from `page` on. Returns where to go on; `None`: there is nothing more.
+    fn compare(&self, page: u64, ranges: &mut Vec<Range<u64>>) -> Option<u64> {
         let end = self.common.div_ceil(PAGE_BYTES);
         let mut page = page;
-        for _ in 0..leaves {
-            let number = usize::try_from(page / long(LEAF_PAGES)).expect("as leaves are counted");
-            let next = self.maps.iter().filter_map(|map| map.leaf_from(number));
-            let number = next.map(|(number, _)| number).min()?;
+        let first = usize::try_from(page / long(LEAF_PAGES)).ok()?;
+        let mut cursors: Vec<_> = self.maps.iter().map(|map| map.leaf_from(first)).collect();
+        for _ in 0..LEAVES_PER_TURN {
+            let next = cursors.iter().flatten().map(|(number, _)| *number);
+            let number = next.min()?;
             let leaf = long(number) * long(LEAF_PAGES);
             for page in page.max(leaf)..end.min(leaf + long(LEAF_PAGES)) {
-                if !self.is_same(page) {
+                // Elsewhere both read the layers that they have in common.
+                let is_touched = self.maps.iter().any(|map| !map.get(page).is_absent());
+                if is_touched && !self.is_same(page) {
                     let bytes = page * PAGE_BYTES..((page + 1) * PAGE_BYTES).min(self.common);
                     push(ranges, bytes);
                 }
@@ -155,6 +168,11 @@ impl<'a> Comparison<'a> {
             page = leaf + long(LEAF_PAGES);
             if page >= end {
                 return None;
+            }
+            for (map, cursor) in self.maps.iter().zip(&mut cursors) {
+                if cursor.is_some_and(|(found, _)| found == number) {
+                    *cursor = map.leaf_from(number + 1);
+                }
             }
         }
         Some(page)
@@ -166,11 +184,10 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether pages with these entries are known to read alike.
+/// Whether pages with these entries are known to read alike. Two pages that are lost may have held different data.
 fn is_same(one: Entry, other: Entry) -> bool {
     match (one.content(), other.content()) {
         (Content::Absent | Content::Zero, Content::Absent | Content::Zero) => true,
-        (Content::Lost, Content::Lost) => true,
         (Content::Data(_), Content::Data(_)) => one == other,
         (Content::Absent | Content::Zero | Content::Data(_) | Content::Lost, _) => false,
     }

@@ -172,6 +172,13 @@ impl Pool {
         })
     }
 
+    /// Waits until everything that is staged now is in the maps. Blocks.
+    ///
+    /// The catalogue lists a snapshot before all writes that were staged for it have reached its map.
+    pub fn wait_until_settled(self: &Arc<Self>) {
+        self.run(|pool, _| async move { pool.settle().await });
+    }
+
     /// Runs a change of the pool on this thread. Blocks.
     pub fn run<T: 'static, F: Future<Output = T> + 'static>(
         self: &Arc<Self>,

@@ -146,20 +146,32 @@ fn name<'a>([volume, name]: [&'a str; 2]) -> SnapshotName<'a> {
     SnapshotName { volume, name }
 }
 
-/// In KiB, and where to go on.
+/// All ranges in bytes, and the number of calls.
 fn changes(
     pool: &Arc<Pool>,
     of: [&str; 2],
     since: [&str; 2],
-    from: u64,
     most: usize,
-) -> (Vec<(u64, u64)>, Option<u64>) {
-    let found = pool
-        .changes(name(of), name(since), from, most)
-        .expect("both are there");
-    let ranges = found.ranges.iter();
-    let ranges = ranges.map(|range| (range.start >> 10, range.end >> 10));
-    (ranges.collect(), found.next)
+) -> (Vec<(u64, u64)>, usize) {
+    let mut ranges = Vec::new();
+    let mut from = 0;
+    for call in 1.. {
+        let found = pool.changes(name(of), name(since), from, most);
+        let found = found.expect("both are there");
+        ranges.extend(found.ranges.iter().map(|range| (range.start, range.end)));
+        match found.next {
+            Some(next) => from = next,
+            None => return (ranges, call),
+        }
+    }
+    unreachable!("the loop has no end")
+}
+
+fn kib(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let ranges = ranges.iter();
+    ranges
+        .map(|(start, end)| (start << 10, end << 10))
+        .collect()
 }
 
 #[test]
@@ -184,46 +196,79 @@ fn changes_between_snapshots_are_those_that_were_made() {
     snapshot(&pool, "disk0", "two");
     client.write(0, &[3; 4096]).expect("write");
     snapshot(&pool, "disk0", "three");
-    let all = |of, since| changes(&pool, of, since, 0, 100);
-    let between = vec![(4, 12), (6144, 6148), (12288, 12292)];
-    assert_eq!(all(TWO, ONE), (between.clone(), None));
+    let all = |of, since| changes(&pool, of, since, 100).0;
+    let between = kib(&[(4, 12), (6144, 6148), (12288, 12292)]);
+    assert_eq!(all(TWO, ONE), between);
     // And back.
-    assert_eq!(all(ONE, TWO), (between.clone(), None));
-    assert_eq!(all(THREE, TWO).0, [(0, 4)]);
-    assert_eq!(all(ONE, ONE).0, []);
-    // In pieces.
-    let mut ranges = Vec::new();
-    let mut from = 0;
-    let mut calls = 0;
-    loop {
-        let (found, next) = changes(&pool, TWO, ONE, from, 1);
-        ranges.extend(found);
-        calls += 1;
-        match next {
-            Some(next) => from = next,
-            None => break,
-        }
-    }
-    assert_eq!(ranges, between);
-    assert!(calls <= 3, "{calls}");
+    assert_eq!(all(ONE, TWO), between);
+    assert_eq!(all(THREE, TWO), kib(&[(0, 4)]));
+    assert_eq!(all(ONE, ONE), []);
+    let (pieces, calls) = changes(&pool, TWO, ONE, 1);
+    assert_eq!(pieces, between);
+    assert!(calls > 2, "{calls}");
+    let middle = pool.changes(name(TWO), name(ONE), (6144 << 10) + 513, 9);
+    assert_eq!(middle.expect("both are there").ranges[0].start, 6144 << 10);
+    let end = pool.changes(name(TWO), name(ONE), 1 << 40, 9);
+    assert_eq!(end.expect("both are there").ranges, []);
     // The layer of a snapshot that is deleted is part of another one.
     let gone = pool.run(|pool, io| async move { pool.delete_snapshot(&io, "disk0", "two").await });
     gone.expect("deleted");
-    let since_one = vec![(0, 12), (6144, 6148), (12288, 12292)];
-    assert_eq!(all(THREE, ONE).0, since_one);
+    let since_one = kib(&[(0, 12), (6144, 6148), (12288, 12292)]);
+    assert_eq!(all(THREE, ONE), since_one);
     let copied =
         pool.run(|pool, io| async move { pool.clone_snapshot(&io, "disk0", "one", "copy").await });
     copied.expect("a clone");
     snapshot(&pool, "copy", "same");
-    assert_eq!(all(["copy", "same"], ONE).0, []);
-    assert_eq!(all(THREE, ["copy", "same"]).0, since_one);
+    assert_eq!(all(["copy", "same"], ONE), []);
+    assert_eq!(all(THREE, ["copy", "same"]), since_one);
     let missing = pool.changes(name(TWO), name(ONE), 0, 1);
     assert!(matches!(missing, Err(PoolError::NoSnapshot { .. })));
     // What a volume has grown by is not what lies behind the end of a copy.
     disk.grow(20 << 20).expect("grown");
     snapshot(&pool, "disk0", "four");
-    assert_eq!(all(["disk0", "four"], THREE).0, [(16384, 20480)]);
-    assert_eq!(all(THREE, ["disk0", "four"]).0, []);
+    assert_eq!(all(["disk0", "four"], THREE), kib(&[(16384, 20480)]));
+    assert_eq!(all(THREE, ["disk0", "four"]), []);
+}
+
+#[test]
+fn changes_between_snapshots_are_told_to_the_end_of_a_volume() {
+    const END: u64 = (2 << 20) + 512;
+    let scene = Scene::new();
+    let pool = scene.create(1);
+    let mut storage = TestStorage::new();
+    let all = |of, since| changes(&pool, ["odd", of], ["odd", since], 100).0;
+    let disk = volume(&pool, "odd", Some(END));
+    let mut client = VolumeClient::new(disk, &mut storage);
+    client.write(END - 512, &[1; 512]).expect("write");
+    snapshot(&pool, "odd", "one");
+    client.write(END - 512, &[2; 512]).expect("write");
+    client.write(1 << 20, &[2; 8192]).expect("write");
+    snapshot(&pool, "odd", "two");
+    assert_eq!(
+        all("two", "one"),
+        [(1 << 20, (1 << 20) + 8192), (2 << 20, END)]
+    );
+    drop(client);
+    // A volume that shrinks and grows again reads zeros where it was cut.
+    for (size, shrinks) in [((1 << 20) + 4096, true), (END, false)] {
+        let resized =
+            pool.run(move |pool, io| async move { pool.resize(&io, "odd", size, shrinks).await });
+        resized.expect("resized");
+        snapshot(&pool, "odd", if shrinks { "small" } else { "large" });
+    }
+    assert_eq!(all("small", "two"), []);
+    assert_eq!(all("large", "small"), [((1 << 20) + 4096, END)]);
+    let cut = [((1 << 20) + 4096, (1 << 20) + 8192), (2 << 20, END)];
+    assert_eq!(all("large", "two"), cut);
+    // A volume that is rolled back drops what was written since.
+    let rolled = pool.run(|pool, io| async move { pool.roll_back(&io, "odd", "one").await });
+    rolled.expect("rolled back");
+    snapshot(&pool, "odd", "again");
+    assert_eq!(all("again", "one"), []);
+    assert_eq!(
+        all("again", "two"),
+        [(1 << 20, (1 << 20) + 8192), (2 << 20, END)]
+    );
 }
 
 #[test]

@@ -120,6 +120,12 @@ pub enum CopyError {
         "{source_name} is another snapshot now than the one whose changes were asked for; nothing was copied"
     )]
     OtherSnapshot { source_name: String },
+    /// The destination holds parts of two copies.
+    #[error(
+        "{destination}: another copy to it has not ended ({}); continue that one first, with --resume. If the \
+         destination holds the older snapshot nevertheless, use --force", path.display()
+    )]
+    HalfCopied { destination: String, path: PathBuf },
     /// There is nothing that changes could be made to.
     #[error(
         "{destination}: holds nothing, so the older snapshot is not there; copy all of the newer one, without --since"

@@ -142,7 +142,9 @@ impl Ends {
         report.take_up(&transferred, monitor.progress(), began.elapsed());
         if let Some(kept) = &journal {
             let journal = kept.journal();
-            if transferred.recorded.unwrap_or(kept.done()) > 0 {
+            // A copy of changes that began has left neither the old nor the new behind, and its journal says so.
+            let tells = transferred.recorded.unwrap_or(kept.done()) > 0 || job.changes.is_some();
+            if tells {
                 report.journal = Some(journal.path().to_owned());
             } else if transferred.result.is_err() {
                 // It has nothing to tell.
@@ -205,7 +207,8 @@ impl Report {
         summary.done = transferred.done;
         (summary.data_bytes, summary.zero_bytes) = (progress.data, progress.zeros);
         summary.bytes = progress.data + progress.zeros;
-        summary.unchanged_bytes = progress.unchanged;
+        // Some may have been passed over twice.
+        summary.unchanged_bytes = progress.unchanged.min(summary.size);
         summary.seconds = took.as_secs_f64();
         if summary.seconds > 0.0 {
             summary.bytes_per_second = float(summary.bytes) / summary.seconds;

@@ -146,7 +146,9 @@ impl Plan {
         if self.known == end {
             return None;
         }
-        if !self.telling {
+        // To read little takes no longer than to ask; zeros are found all the same.
+        let is_little = self.only.is_some() && end - self.known < self.chunk;
+        if !self.telling || is_little {
             self.know(end, Kind::Data);
             return None;
         }
@@ -369,7 +371,7 @@ mod tests {
             4096..8192,
             CHUNK - 4096..CHUNK + 4096,
             CHUNK + 4608..CHUNK + 5120,
-            4 * CHUNK - 4096..4 * CHUNK + 4096,
+            4 * CHUNK - 4096..6 * CHUNK,
         ];
         let (steps, questions) = run_restricted(&source, 0, 4096, Some(&only));
         assert_eq!(
@@ -383,14 +385,15 @@ mod tests {
                 Step::Data(CHUNK..CHUNK + 8192),
                 Step::Unchanged(CHUNK + 8192..4 * CHUNK - 4096),
                 Step::Data(4 * CHUNK - 4096..4 * CHUNK),
-                Step::Zeros(4 * CHUNK..4 * CHUNK + 4096),
-                Step::Unchanged(4 * CHUNK + 4096..8 * CHUNK),
+                Step::Zeros(4 * CHUNK..6 * CHUNK),
+                Step::Unchanged(6 * CHUNK..8 * CHUNK),
             ]
         );
-        assert_eq!(questions, 4);
+        // The plan asks nothing about ranges shorter than a chunk.
+        assert_eq!(questions, 2);
         // Again from the middle, and without anything to do.
-        let (steps, _) = run_restricted(&source, 4 * CHUNK, 4096, Some(&only));
-        assert_eq!(steps[0], Step::Zeros(4 * CHUNK..4 * CHUNK + 4096));
+        let (steps, _) = run_restricted(&source, 5 * CHUNK, 4096, Some(&only));
+        assert_eq!(steps[0], Step::Zeros(5 * CHUNK..6 * CHUNK));
         let (steps, questions) = run_restricted(&source, 0, 4096, Some(&[]));
         assert_eq!((steps, questions), (vec![Step::Unchanged(0..8 * CHUNK)], 0));
     }
@@ -431,6 +434,55 @@ mod tests {
                     prop_assert!(range.end - range.start <= CHUNK);
                 }
                 prop_assert!(range.end == end || range.end.is_multiple_of(alignment));
+            }
+            prop_assert_eq!(at, end);
+        }
+
+        #[test]
+        fn all_changes_are_handed_out_and_nothing_else(
+            pieces in proptest::collection::vec((1..900_u64, 1..900_u64), 0..12),
+            start in 0..2000_u64,
+            large in any::<bool>(),
+            telling in any::<bool>(),
+        ) {
+            let alignment = if large { 4096 } else { 512 };
+            let mut at = 0;
+            let only: Vec<Range<u64>> = pieces
+                .into_iter()
+                .map(|(gap, length)| {
+                    let start = at + 512 * gap;
+                    at = start + 512 * length;
+                    start..at
+                })
+                .collect();
+            let end = at + 512;
+            let source: Vec<_> = (0..end / 512)
+                .map(|block| if block / 700 % 2 == 0 { Mapped } else { Deallocated })
+                .collect();
+            let start = (start * alignment).min(end - end % alignment);
+            let plan = Plan::new(start..end, CHUNK, alignment, telling);
+            let mut plan = plan.restricted_to(Some(&only));
+            let mut at = start;
+            loop {
+                if let Some(asked) = plan.question() {
+                    let first = usize::try_from(asked.start / 512).unwrap();
+                    let run = source[first..].iter().take_while(|it| **it == source[first]).count();
+                    plan.answer(512 * u64::try_from(run).unwrap(), source[first]);
+                }
+                let (range, is_work) = match plan.next() {
+                    Step::Data(range) | Step::Zeros(range) => (range, true),
+                    Step::Unchanged(range) => (range, false),
+                    Step::Wait => continue,
+                    Step::Finished => break,
+                };
+                prop_assert_eq!(range.start, at);
+                prop_assert!(range.end > at);
+                at = range.end;
+                for block in (range.start / alignment)..range.end.div_ceil(alignment) {
+                    let bytes = block * alignment..(block + 1) * alignment;
+                    let changed = only.iter().any(|it| it.start < bytes.end && bytes.start < it.end);
+                    prop_assert_eq!(changed, is_work, "{:?} of {:?}", bytes, only);
+                }
             }
             prop_assert_eq!(at, end);
         }

@@ -60,6 +60,13 @@ impl Ends {
     ) -> Result<Prepared, CopyError> {
         let record = self.record(job);
         let journal = self.journal(job);
+        if let Some(journal) = &journal
+            && job.changes.is_some()
+            && !job.settings.resume
+            && !job.settings.force
+        {
+            refuse_half_copied(journal, &record)?;
+        }
         let is_void = match &journal {
             Some(journal) if self.destination.is_blank() => discard_if_void(journal, &record)?,
             _ => false,
@@ -109,6 +116,21 @@ impl Ends {
                 .journal_path(job.state_directory.as_deref())
         })?;
         Some(Journal::new(path))
+    }
+}
+
+/// Changes are made to a whole copy. A journal of another one says that this destination holds part of that.
+fn refuse_half_copied(journal: &Journal, record: &Record) -> Result<(), CopyError> {
+    match journal.load()? {
+        Found::Record(found)
+            if found.destination == record.destination && found.source != record.source =>
+        {
+            Err(CopyError::HalfCopied {
+                destination: record.destination.clone(),
+                path: journal.path().to_owned(),
+            })
+        }
+        Found::Record(_) | Found::Nothing | Found::Damaged(_) => Ok(()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! `--since`: what a snapshot of a pool has that an older one, which was copied before, has not.
 
+use std::ops::Range;
+
 use longshore_api::envelope::Versioned;
-use longshore_api::pool::{Pool, SnapshotId};
+use longshore_api::pool::{Pool, PoolRange, SnapshotId};
 use longshore_client::copy::Changes;
 use longshore_client::info::info;
 use longshore_initiator::error::Error;
@@ -12,6 +14,9 @@ use uuid::Uuid;
 use crate::pool::changes::fetch;
 use crate::server::client::{Client, ClientError};
 use crate::server::path::path;
+
+/// Bytes between two changes that are copied with them.
+const GAP: u64 = 16 << 10;
 
 /// The snapshot that the destination of a copy holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +33,16 @@ pub enum SinceError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(
-        "{url} is no snapshot of pool {pool} in the server that --server names; a volume that is written changes \
-         meanwhile: make a snapshot of it, serve that, and copy from there"
+        "{url} is no snapshot of pool {pool} in the server that --server names, or is served with a `uuid` of its own; a \
+         volume that is written changes meanwhile: make a snapshot of it, serve that, and copy from there"
     )]
     NoSnapshot { url: String, pool: String },
+    #[error(
+        "{url} is the snapshot {snapshot} itself; name an older one, or the URL of a newer one"
+    )]
+    Same { url: String, snapshot: String },
+    #[error("{url}: another snapshot took the place of {snapshot}; try again")]
+    Replaced { url: String, snapshot: String },
 }
 
 impl Since {
@@ -74,22 +85,53 @@ impl Since {
             name: snapshot.name.clone(),
         };
         let changes = fetch(client, &self.pool, &of, &self.snapshot)?;
-        let ranges = changes
-            .ranges
-            .iter()
-            .map(|range| range.offset..range.offset + range.bytes);
-        Ok(Changes {
-            source: uuid,
-            since: Uuid::parse_str(&changes.since_uuid).unwrap_or_default(),
-            size: changes.size_bytes,
-            ranges: ranges.collect(),
-        })
+        let (url, snapshot) = (url.to_string(), of.to_string());
+        if changes.uuid == changes.since_uuid {
+            return Err(SinceError::Same { url, snapshot });
+        }
+        match Uuid::parse_str(&changes.since_uuid) {
+            Ok(since) if Uuid::parse_str(&changes.uuid) == Ok(uuid) => Ok(Changes {
+                source: uuid,
+                since,
+                size: changes.size_bytes,
+                ranges: joined(&changes.ranges).into(),
+            }),
+            _ => Err(SinceError::Replaced { url, snapshot }),
+        }
     }
+}
+
+/// The ranges, with small gaps between them: one large operation takes less time than many small ones.
+fn joined(ranges: &[PoolRange]) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let end = range.offset + range.bytes;
+        match joined.last_mut() {
+            Some(last) if range.offset - last.end <= GAP => last.end = end,
+            _ => joined.push(range.offset..end),
+        }
+    }
+    joined
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_gaps_are_copied_too() {
+        let range = |offset, bytes| PoolRange { offset, bytes };
+        let ranges = [
+            range(0, 4096),
+            range(4096 + GAP, 4096),
+            range(8193 + 2 * GAP, 1),
+        ];
+        assert_eq!(
+            joined(&ranges),
+            [0..8192 + GAP, 8193 + 2 * GAP..8194 + 2 * GAP]
+        );
+        assert_eq!(joined(&[]), []);
+    }
 
     #[test]
     fn a_snapshot_is_named_with_its_pool() {
