@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longshore_api::envelope::{Listing, Versioned};
+use longshore_api::pool::Pool;
 use longshore_api::rates::Rates;
 use longshore_api::sample::Sample;
 use longshore_api::state::{Event, EventList, Session};
@@ -184,6 +185,17 @@ impl Source for Server {
         let answer = self.client.get(&path(&["sessions"]));
         let sessions: Result<Listing<Session>, _> = answer.and_then(|it| it.read());
         sessions.map(|it| it.items).map_err(|error| told(&error))
+    }
+
+    fn pools(&mut self) -> Result<Vec<Pool>, String> {
+        let answer = self.client.get(&path(&["pools"]));
+        let pools: Result<Listing<Pool>, _> = answer.and_then(|it| it.read());
+        match pools {
+            Ok(pools) => Ok(pools.items),
+            // A server of an earlier version has none.
+            Err(ClientError::Refused(_)) => Ok(Vec::new()),
+            Err(error) => Err(told(&error)),
+        }
     }
 
     fn events(&mut self) -> Result<Vec<Event>, String> {

@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
-use longshore_api::state::{Event, Session};
-
+use longshore_api::pool::Pool;
 use longshore_api::rates::{ConnectionRates, Rates, VolumeRates};
 use longshore_api::sample::Sample;
+use longshore_api::state::{Event, Session};
 
 /// Samples of a sparkline.
 pub const HISTORY: usize = 60;
@@ -19,6 +19,7 @@ pub enum Update {
     Sample {
         sample: Box<Sample>,
         sessions: Vec<Session>,
+        pools: Vec<Pool>,
         events: Vec<Event>,
     },
     Gone(String),
@@ -34,15 +35,17 @@ pub enum View {
     Sessions,
     Cores,
     Stages,
+    Pools,
     Events,
 }
 
 impl View {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Volumes,
         Self::Sessions,
         Self::Cores,
         Self::Stages,
+        Self::Pools,
         Self::Events,
     ];
 
@@ -53,6 +56,7 @@ impl View {
             Self::Sessions => "sessions",
             Self::Cores => "cores",
             Self::Stages => "stages",
+            Self::Pools => "pools",
             Self::Events => "events",
         }
     }
@@ -64,6 +68,7 @@ impl View {
             Self::Sessions => 's',
             Self::Cores => 'c',
             Self::Stages => 'g',
+            Self::Pools => 'l',
             Self::Events => 'e',
         }
     }
@@ -142,6 +147,15 @@ pub enum Order {
 const INTERVAL_MIN_MS: u64 = 250;
 const INTERVAL_MAX_MS: u64 = 60_000;
 
+/// What a pool writes, in bytes a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PoolRates {
+    /// That hosts wrote to its volumes.
+    pub host: f64,
+    /// That the pool wrote on its drives for it, and to move old data.
+    pub drives: f64,
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -161,6 +175,9 @@ pub struct App {
     /// `None`: there are not two samples of one process yet.
     pub rates: Option<Rates>,
     pub sessions: Vec<Session>,
+    pub pools: Vec<Pool>,
+    /// What pools wrote in the last interval, by UUID.
+    pub pool_rates: HashMap<String, PoolRates>,
     pub events: VecDeque<Event>,
     /// Operations of the last samples, by volume.
     pub history: HashMap<String, VecDeque<u64>>,
@@ -185,6 +202,8 @@ impl App {
             last: None,
             rates: None,
             sessions: Vec::new(),
+            pools: Vec::new(),
+            pool_rates: HashMap::new(),
             events: VecDeque::new(),
             history: HashMap::new(),
             has_colors: true,
@@ -202,12 +221,19 @@ impl App {
             Update::Sample {
                 sample,
                 sessions,
+                pools,
                 events,
-            } => self.take(*sample, sessions, events),
+            } => self.take(*sample, sessions, pools, events),
         }
     }
 
-    fn take(&mut self, sample: Sample, sessions: Vec<Session>, events: Vec<Event>) {
+    fn take(
+        &mut self,
+        sample: Sample,
+        sessions: Vec<Session>,
+        pools: Vec<Pool>,
+        events: Vec<Event>,
+    ) {
         self.gone = None;
         self.events.extend(events);
         while self.events.len() > EVENTS_MAX {
@@ -220,12 +246,20 @@ impl App {
             return;
         }
         self.sessions = sessions;
+        let earlier = std::mem::replace(&mut self.pools, pools);
         let before = self.last.replace(sample);
         let now = self.last.as_ref();
         self.rates = before
             .as_ref()
             .zip(now)
             .and_then(|(before, now)| Rates::between(before, now));
+        self.pool_rates = match (&before, now) {
+            (Some(before), Some(now)) if self.rates.is_some() => {
+                let ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
+                rates_of_pools(&earlier, &self.pools, ns)
+            }
+            _ => HashMap::new(),
+        };
         let Some(rates) = &self.rates else {
             self.history.clear();
             return;
@@ -322,7 +356,10 @@ impl App {
             Key::PageUp => self.selected = self.selected.saturating_sub(10),
             Key::Down => self.selected = (self.selected + 1).min(rows.saturating_sub(1)),
             Key::PageDown => self.selected = (self.selected + 10).min(rows.saturating_sub(1)),
-            Key::Enter if rows > 0 && matches!(self.view, View::Volumes | View::Sessions) => {
+            Key::Enter
+                if rows > 0
+                    && matches!(self.view, View::Volumes | View::Sessions | View::Pools) =>
+            {
                 self.mode = Mode::Detail;
             }
             Key::Escape => self.filter.clear(),
@@ -336,6 +373,7 @@ impl App {
         match self.view {
             View::Volumes => self.shown_volumes().len(),
             View::Sessions => self.shown_sessions().len(),
+            View::Pools => self.shown_pools().len(),
             View::Cores | View::Stages => 0,
             View::Events => self.events.len(),
         }
@@ -400,6 +438,29 @@ impl App {
         shown
     }
 
+    /// The pools that are shown, in their order.
+    #[must_use]
+    pub fn shown_pools(&self) -> Vec<&Pool> {
+        let is_active = |pool: &&Pool| {
+            let rates = self.rates_of_pool(pool).unwrap_or_default();
+            !self.only_active || rates.drives > 0.0
+        };
+        let pools = self.pools.iter().filter(|pool| self.passes(&pool.name));
+        let mut shown: Vec<&Pool> = pools.filter(is_active).collect();
+        if matches!(self.sort, Sort::Operations | Sort::Bytes) {
+            let bytes = |pool: &Pool| self.rates_of_pool(pool).unwrap_or_default().drives;
+            // Those that write alike stay in the order of their names.
+            shown.sort_by(|a, b| bytes(b).total_cmp(&bytes(a)));
+        }
+        shown
+    }
+
+    /// `None`: it was not open, or there are not two samples yet.
+    #[must_use]
+    pub fn rates_of_pool(&self, pool: &Pool) -> Option<PoolRates> {
+        self.pool_rates.get(pool.uuid.as_ref()?).copied()
+    }
+
     /// What the connections of a session do together.
     #[must_use]
     pub fn session_rates(&self, session: &Session) -> ConnectionRates {
@@ -413,6 +474,25 @@ impl App {
         }
         sum
     }
+}
+
+/// Rates of the pools that were open both times.
+#[allow(clippy::cast_precision_loss)] // Bytes in an interval are far below 2^53.
+fn rates_of_pools(before: &[Pool], now: &[Pool], ns: u64) -> HashMap<String, PoolRates> {
+    let seconds = ns as f64 / 1e9;
+    let rates = now.iter().filter_map(|pool| {
+        let earlier = before.iter().find(|it| it.uuid == pool.uuid)?;
+        let (from, to) = (earlier.usage?, pool.usage?);
+        // A pool that was opened anew counts from zero.
+        let host = to.host_bytes.checked_sub(from.host_bytes)?;
+        let drives = to.record_bytes.checked_sub(from.record_bytes)?;
+        let rates = PoolRates {
+            host: host as f64 / seconds,
+            drives: drives as f64 / seconds,
+        };
+        Some((pool.uuid.clone()?, rates))
+    });
+    rates.filter(|_| ns > 0).collect()
 }
 
 fn only_name(volume: &longshore_api::sample::Volume) -> VolumeRates {
@@ -500,6 +580,7 @@ mod tests {
                 ..Sample::default()
             }),
             sessions: Vec::new(),
+            pools: Vec::new(),
             events: Vec::new(),
         };
         app.update(sample(1, 10));

@@ -6,7 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState};
 
-use crate::app::{App, Mode, View};
+use crate::app::{App, Mode, PoolRates, View};
+use longshore_api::pool::{Pool, PoolSideState, PoolUsage, PoolWorkKind, PoolWorkState};
 use longshore_api::rates::Rates;
 use longshore_api::sample::INTERVALS;
 
@@ -29,6 +30,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         View::Sessions => sessions(frame, app, page),
         View::Cores => cores(frame, app, page),
         View::Stages => stages(frame, app, page),
+        View::Pools => pools(frame, app, page),
         View::Events => events(frame, app, page),
     }
     frame.render_widget(Paragraph::new(self::footer(app)), footer);
@@ -351,6 +353,89 @@ fn stages(frame: &mut Frame<'_>, app: &App, area: Rect) {
     table(frame, area, &headings, rows, &widths, None);
 }
 
+fn pools(frame: &mut Frame<'_>, app: &App, area: Rect) {
+    let shown = app.shown_pools();
+    if app.pools.is_empty() {
+        let text = "The server has no pool open, and none in its file (longshore pool).";
+        frame.render_widget(Paragraph::new(text), area);
+        return;
+    }
+    let rows = shown.iter().map(|pool| {
+        let usage = |text: fn(&PoolUsage) -> String| pool.usage.as_ref().map_or_else(none, text);
+        let rates = app.rates_of_pool(pool);
+        let rate = |of: fn(&PoolRates) -> f64| rates.as_ref().map_or_else(none, |it| bytes(of(it)));
+        Row::new([
+            printable(&pool.name),
+            pool.state.name().to_owned(),
+            right(usage(|it| format!("{} %", percent(it))), 5),
+            right(usage(|it| bytes_whole(it.used_bytes)), 9),
+            right(usage(|it| bytes_whole(it.capacity_bytes)), 9),
+            right(rate(|it| it.host), 9),
+            right(rate(|it| it.drives), 9),
+            attention(pool),
+        ])
+    });
+    table(
+        frame,
+        area,
+        &[
+            "POOL",
+            "STATE",
+            " FULL",
+            "     USED",
+            " CAPACITY",
+            "  WRITE B",
+            " DRIVES B",
+            "WORK",
+        ],
+        rows.collect(),
+        &[
+            Constraint::Fill(1),
+            Constraint::Length(6),
+            Constraint::Length(5),
+            Constraint::Length(9),
+            Constraint::Length(9),
+            Constraint::Length(9),
+            Constraint::Length(9),
+            Constraint::Length(16),
+        ],
+        (!shown.is_empty()).then_some(app.selected.min(shown.len().saturating_sub(1))),
+    );
+}
+
+/// What an operator should know of first: a mirror with one side, then work that is under way.
+fn attention(pool: &Pool) -> String {
+    let sides = pool.mirrors.iter();
+    let stale = sides.filter(|side| side.state == PoolSideState::Stale);
+    match (stale.count(), &pool.work) {
+        (0, Some(work)) if work.state == PoolWorkState::Running => {
+            let share = work.done_bytes.saturating_mul(100) / work.sum_bytes.max(1);
+            format!("{} {share} %", kind(work.kind))
+        }
+        (0, _) => String::new(),
+        (1, _) => "1 side stale".to_owned(),
+        (count, _) => format!("{count} sides stale"),
+    }
+}
+
+const fn kind(kind: PoolWorkKind) -> &'static str {
+    match kind {
+        PoolWorkKind::Scrub => "scrub",
+        PoolWorkKind::RemoveDrive => "removal",
+        PoolWorkKind::Rebuild => "rebuild",
+    }
+}
+
+/// How full a pool is, with what is reserved.
+fn percent(usage: &PoolUsage) -> u64 {
+    let taken = usage.used_bytes.saturating_add(usage.reserved_bytes);
+    taken.saturating_mul(100) / usage.capacity_bytes.max(1)
+}
+
+fn none() -> String {
+    NONE.to_owned()
+}
+
 fn events(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let shown = app.events.iter().rev();
     let shown = shown.filter(|event| {
@@ -402,7 +487,7 @@ fn window(frame: &mut Frame<'_>, title: &str, lines: Vec<String>) {
 }
 
 const HELP: &[&str] = &[
-    "v s c g e, 1-5, Tab   volumes, sessions, cores, stages, events",
+    "v s c g l e, 1-6, Tab volumes, sessions, cores, stages, pools, events",
     "arrows, PgUp, PgDn    select",
     "Enter                 everything known of the row",
     "o                     sort by operations, bytes, latency, name",
@@ -423,6 +508,12 @@ fn help(frame: &mut Frame<'_>) {
 }
 
 fn detail(frame: &mut Frame<'_>, app: &App) {
+    if app.view == View::Pools {
+        if let Some(pool) = app.shown_pools().get(app.selected) {
+            window(frame, &printable(&pool.name), pool_lines(app, pool));
+        }
+        return;
+    }
     if app.view == View::Sessions {
         let shown = app.shown_sessions();
         let Some(session) = shown.get(app.selected) else {
@@ -486,6 +577,60 @@ fn detail(frame: &mut Frame<'_>, app: &App) {
         .filter(|it| it.volumes.contains(&volume.name));
     lines.extend(using.map(|it| format!("session {}  {}", it.id, printable(&it.peer_name))));
     window(frame, &printable(&volume.name), lines);
+}
+
+fn pool_lines(app: &App, pool: &Pool) -> Vec<String> {
+    let mut lines = vec![format!("state        {}", pool.state.name())];
+    if let Some(usage) = &pool.usage {
+        let (used, capacity) = (usage.used_bytes, usage.capacity_bytes);
+        lines.extend([
+            format!(
+                "used         {} of {}",
+                bytes_whole(used),
+                bytes_whole(capacity)
+            ),
+            format!("reserved     {}", bytes_whole(usage.reserved_bytes)),
+            format!("maps         {} of memory", bytes_whole(usage.map_bytes)),
+        ]);
+    }
+    if let Some(rates) = app.rates_of_pool(pool) {
+        lines.push(format!("written      {}/s by hosts", bytes(rates.host)));
+        lines.push(format!(
+            "             {}/s on the drives",
+            bytes(rates.drives)
+        ));
+    }
+    if let Some(work) = &pool.work {
+        let (done, sum) = (bytes_whole(work.done_bytes), bytes_whole(work.sum_bytes));
+        let state = work.state.name();
+        lines.push(format!("{:<12} {state}, {done} of {sum}", kind(work.kind)));
+    }
+    match pool.mirrors.is_empty() {
+        true => lines.extend(
+            pool.drives
+                .iter()
+                .map(|it| format!("drive        {}", printable(it))),
+        ),
+        false => lines.extend(pool.mirrors.iter().map(|side| {
+            let path = side.path.as_deref().unwrap_or("missing");
+            format!(
+                "mirror {:<5} {:<8} {}",
+                side.mirror,
+                side.state.name(),
+                printable(path)
+            )
+        })),
+    }
+    lines.extend(pool.volumes.iter().map(|volume| {
+        format!(
+            "volume       {}: {} of {}, {} snapshots",
+            printable(&volume.name),
+            bytes_whole(volume.owned_bytes.saturating_add(volume.shared_bytes)),
+            bytes_whole(volume.size_bytes),
+            volume.snapshots.len()
+        )
+    }));
+    lines
 }
 
 fn confirm(frame: &mut Frame<'_>, app: &App, id: &str) {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longshore_api::pool::Pool;
 use longshore_api::state::{Event, Session};
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEventKind, KeyModifiers};
 
@@ -26,6 +27,12 @@ pub trait Source: Send {
     /// # Errors
     /// Why the server does not answer.
     fn sessions(&mut self) -> Result<Vec<Session>, String>;
+
+    /// None, where the server has none to tell of.
+    ///
+    /// # Errors
+    /// Why the server does not answer.
+    fn pools(&mut self) -> Result<Vec<Pool>, String>;
 
     /// Events that came since the last call.
     ///
@@ -128,10 +135,12 @@ fn update(source: &mut dyn Source) -> Update {
     let asked = (|| {
         let sample = source.sample()?;
         let sessions = source.sessions()?;
+        let pools = source.pools()?;
         let events = source.events()?;
         Ok::<_, String>(Update::Sample {
             sample: Box::new(sample),
             sessions,
+            pools,
             events,
         })
     })();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use longshore_api::pool::{PoolSide, PoolState, PoolVolume, PoolWork};
 use longshore_api::state::{Event, Session};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -101,6 +102,78 @@ fn session() -> Session {
     }
 }
 
+fn pool(second: u64) -> Pool {
+    let side = |path: Option<&str>, state| PoolSide {
+        mirror: 0,
+        uuid: String::new(),
+        path: path.map(str::to_owned),
+        state,
+        read_errors: 0,
+        mended: 0,
+    };
+    Pool {
+        name: "tank".to_owned(),
+        uuid: Some("6c9e".to_owned()),
+        state: PoolState::Open,
+        drives: vec!["/dev/sdb".to_owned(), "/dev/sdc".to_owned()],
+        mirrors: vec![
+            side(Some("/dev/sdb"), PoolSideState::Current),
+            side(Some("/dev/sdc"), PoolSideState::Filling),
+        ],
+        usage: Some(PoolUsage {
+            size_bytes: 100 << 30,
+            capacity_bytes: 95 << 30,
+            used_bytes: 40 << 30,
+            reserved_bytes: 10 << 30,
+            host_bytes: second * (50 << 20),
+            record_bytes: second * (60 << 20),
+            map_bytes: 80 << 20,
+            ..PoolUsage::default()
+        }),
+        volumes: vec![PoolVolume {
+            name: "disk0".to_owned(),
+            uuid: String::new(),
+            size_bytes: 200 << 30,
+            block_size: 512,
+            compression: "lz4".to_owned(),
+            quota_bytes: None,
+            reserve_bytes: None,
+            reserve_full: false,
+            owned_bytes: 30 << 30,
+            shared_bytes: 10 << 30,
+            in_use: true,
+            snapshots: Vec::new(),
+        }],
+        orphans: Vec::new(),
+        work: Some(PoolWork {
+            kind: PoolWorkKind::Rebuild,
+            drive: Some("/dev/sdc".to_owned()),
+            state: PoolWorkState::Running,
+            error: None,
+            done_bytes: 17 << 30,
+            sum_bytes: 40 << 30,
+            began_ms: 0,
+            ended_ms: None,
+            findings: Vec::new(),
+            more_findings: 0,
+        }),
+    }
+}
+
+/// One of the file that is not open: nothing is known of it but its drives.
+fn closed_pool() -> Pool {
+    Pool {
+        name: "attic".to_owned(),
+        uuid: None,
+        state: PoolState::Closed,
+        mirrors: Vec::new(),
+        usage: None,
+        volumes: Vec::new(),
+        work: None,
+        ..pool(0)
+    }
+}
+
 fn event(sequence: u64, topic: &str, message: &str) -> Event {
     Event {
         sequence,
@@ -118,6 +191,7 @@ fn app() -> App {
         app.update(Update::Sample {
             sample: Box::new(sample(second)),
             sessions: vec![session()],
+            pools: vec![pool(second), closed_pool()],
             events: vec![event(second, "session", "initiator logged in\u{1b}[2J")],
         });
     }
@@ -149,7 +223,7 @@ fn wide_and_small_terminals_show_what_fits() {
     // Nothing panics where there is no room at all.
     for (width, height) in [(1, 1), (5, 3), (20, 2), (300, 4)] {
         let mut app = app.clone();
-        for key in "vscge?".chars() {
+        for key in "vscgle?".chars() {
             app.press(Key::Char(key));
             picture(&app, width, height);
         }
@@ -168,6 +242,23 @@ fn windows_lie_over_the_page() {
     app.press(Key::Char('s'));
     app.press(Key::Char('x'));
     insta::assert_snapshot!("close_80x24", picture(&app, 80, 24));
+}
+
+#[test]
+fn pools_say_what_needs_attention() {
+    let mut app = app();
+    app.press(Key::Char('l'));
+    app.press(Key::Enter);
+    insta::assert_snapshot!("pool_80x24", picture(&app, 80, 24));
+    let mut stale = pool(12);
+    stale.mirrors[1].state = PoolSideState::Stale;
+    assert_eq!(attention(&stale), "1 side stale");
+    stale.mirrors.clear();
+    assert_eq!(attention(&stale), "rebuild 42 %");
+    stale.work = None;
+    assert_eq!(attention(&stale), "");
+    app.pools.clear();
+    assert!(picture(&app, 80, 24).contains("no pool open"));
 }
 
 #[test]
