@@ -14,7 +14,7 @@ pub struct Load {
     pub fua: bool,
     /// Writes between two flushes; 0: none.
     pub flush_every: u64,
-    /// A snapshot is made before each run.
+    /// The pool runs twice, and a snapshot is made in between; the file does not run.
     pub after_snapshot: bool,
 }
 

@@ -38,6 +38,9 @@ struct Arguments {
     /// at their first write.
     #[arg(long)]
     written: bool,
+    /// The pool is a mirror of two files.
+    #[arg(long)]
+    mirror: bool,
     /// Length of a run.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
@@ -73,11 +76,18 @@ fn main() -> anyhow::Result<()> {
     if arguments.written {
         write_zeros(&drive, arguments.times * size)?;
     }
+    let mut drives = vec![drive];
+    if arguments.mirror {
+        drives.push(directory.path().join("mirror"));
+        if arguments.written {
+            write_zeros(&drives[1], arguments.times * size)?;
+        }
+    }
     let pool = Pool::create(&NewPool {
         name: "bench".into(),
-        drives: vec![drive],
+        drives,
         size: Some(arguments.times * size),
-        is_mirrored: false,
+        is_mirrored: arguments.mirror,
         is_direct: true,
         force: false,
     })?;
@@ -111,15 +121,19 @@ fn main() -> anyhow::Result<()> {
         .filter(|load| load.name.contains(&arguments.only));
     for load in wanted {
         let mut rows = Vec::new();
-        for _ in 0..arguments.pairs {
+        for pair in 0..arguments.pairs {
+            let beside = if load.after_snapshot { &packed } else { &plain };
+            let before = driver.run(beside, load, arguments.seconds)?;
             if load.after_snapshot {
-                snapshot(&mut driver, &pool)?;
+                snapshot(&mut driver, &pool, pair)?;
             }
-            let file = driver.run(&plain, load, arguments.seconds)?;
             let pool = driver.run(&packed, load, arguments.seconds)?;
-            rows.push((file, pool));
+            rows.push((before, pool));
         }
         print(load, &rows);
+        if load.after_snapshot {
+            delete_snapshots(&mut driver, &pool, arguments.pairs)?;
+        }
     }
     let usage = pool.usage();
     println!(
@@ -142,13 +156,24 @@ fn write_zeros(path: &std::path::Path, bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a snapshot, and removes the one before.
-fn snapshot(driver: &mut Driver, pool: &Arc<Pool>) -> anyhow::Result<()> {
+/// Makes the snapshot of a pair. Those before stay: what they hold is not cleaned meanwhile.
+fn snapshot(driver: &mut Driver, pool: &Arc<Pool>, pair: usize) -> anyhow::Result<()> {
     let pool = pool.clone();
     driver.wait_for(move |io| async move {
-        let _ = pool.delete_snapshot(&io, "packed", "bench").await;
-        pool.snapshot(&io, "bench", &["packed".into()]).await
+        pool.snapshot(&io, &format!("pair{pair}"), &["packed".into()])
+            .await
     })??;
+    Ok(())
+}
+
+fn delete_snapshots(driver: &mut Driver, pool: &Arc<Pool>, pairs: usize) -> anyhow::Result<()> {
+    for pair in 0..pairs {
+        let pool = pool.clone();
+        driver.wait_for(move |io| async move {
+            pool.delete_snapshot(&io, "packed", &format!("pair{pair}"))
+                .await
+        })??;
+    }
     Ok(())
 }
 
