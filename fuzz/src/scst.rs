@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_scst::change::Change;
+use longshore_scst::copies::CopyMap;
 use longshore_scst::node::{Directory, Node};
 use longshore_scst::state::{Connection, Device, Session, State, Tuned};
 use longshore_scst::write::write;
@@ -11,7 +12,7 @@ use longshore_scst::write::write;
 const TARGET: &str = "iqn.2026-11.com.example:a";
 
 /// Files by the first byte of a line; `T` stands for the target.
-const PATHS: [&str; 28] = [
+const PATHS: [&str; 30] = [
     "sys/handlers/vdisk_nullio/mgmt",
     "sys/handlers/vdisk_fileio/mgmt",
     "sys/handlers/vdisk_blockio/mgmt",
@@ -40,6 +41,8 @@ const PATHS: [&str; 28] = [
     "proc/scsi_tgt/groups/g/names",
     "sys/threads",
     "sys/suspend",
+    "sys/targets/copy_manager/copy_manager_tgt/luns/mgmt",
+    "sys/targets/copy_manager/copy_manager_tgt/rel_tgt_id",
 ];
 
 /// Lines of an input that are carried out.
@@ -52,6 +55,7 @@ struct World {
     targets: BTreeMap<String, Keys>,
     settings: BTreeMap<&'static str, u64>,
     tuned: BTreeMap<Tuned, String>,
+    copies: CopyMap,
 }
 
 impl World {
@@ -83,6 +87,8 @@ impl World {
         );
         state.settings.clone_from(&self.settings);
         state.tuned.clone_from(&self.tuned);
+        state.copies.clone_from(&self.copies);
+        state.copies.follow(self.devices.keys());
         state
     }
 
@@ -111,6 +117,7 @@ impl World {
                 Some(value) => drop(self.tuned.insert(what, value)),
                 None => drop(self.tuned.remove(&what)),
             },
+            Change::Copies(map) => self.copies = map,
             Change::Nothing | Change::Refresh(_) | Change::CloseSession(_) => {}
         }
     }

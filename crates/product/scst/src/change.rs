@@ -2,6 +2,7 @@
 
 use longshore_api::object::{Keys, ObjectId};
 
+use crate::copies::CopyMap;
 use crate::state::Tuned;
 
 /// What a write asks for.
@@ -33,6 +34,8 @@ pub enum Change {
         what: Tuned,
         value: Option<String>,
     },
+    /// The map of the copy manager becomes this one.
+    Copies(CopyMap),
     CloseSession(String),
     /// The size of a volume is read again.
     Refresh(String),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::command;
+use crate::copies;
 use crate::device;
 use crate::node::{DRIVER_SETTINGS, Directory, File, Handler, Link, Map, Node, SETTINGS};
 use crate::procfs;
@@ -90,9 +91,8 @@ impl Directory {
     fn exists(&self, state: &State) -> bool {
         match self {
             Self::Device(name) | Self::Exported(name) => state.devices.contains_key(&**name),
-            Self::Target(name) | Self::Groups(name) | Self::Sessions(name) => {
-                state.targets.contains_key(&**name)
-            }
+            Self::Target(name) => state.targets.contains_key(&**name),
+            Self::Groups(name) | Self::Sessions(name) => state.has(name, None),
             Self::Luns(map) => state.luns(&map.target, map.group.as_deref()).is_some(),
             Self::Lun(map, lun) => map.lun(state, *lun).is_some(),
             Self::Group(target, name) | Self::Initiators(target, name) => {
@@ -119,6 +119,8 @@ impl Directory {
                 | Self::Devices
                 | Self::Targets
                 | Self::Driver
+                | Self::Copies
+                | Self::CopyTarget
                 | Self::Proc
                 | Self::ScsiTgt
                 | Self::ProcHandler(_)
@@ -173,22 +175,27 @@ impl Directory {
             }
             D::DeviceGroups => known(&["mgmt"], name).and_then(|_| file(F::DeviceGroupsManagement)),
             D::Sgv => None,
-            D::Targets => known(&[DRIVER], name).and_then(|_| directory(D::Driver)),
+            D::Targets => match name {
+                DRIVER => directory(D::Driver),
+                copies::DRIVER => directory(D::Copies),
+                _ => None,
+            },
+            D::Copies => match (name, setting(&copies::DRIVER_SETTINGS, name)) {
+                (copies::TARGET, _) => directory(D::CopyTarget),
+                (_, found) => file(F::Copies(found?.0)),
+            },
             D::Driver => match (name, setting(&DRIVER_SETTINGS, name)) {
                 ("mgmt", _) => file(F::DriverManagement),
                 (_, Some((name, _))) => file(F::Driver(name)),
                 ("version", _) => file(F::Driver("version")),
                 _ => directory(D::Target(state.target_name(name).into())),
             },
-            D::Target(target) => match name {
-                "luns" => directory(D::Luns(Map {
-                    target: target.clone(),
-                    group: None,
-                })),
-                "ini_groups" => directory(D::Groups(target.clone())),
-                "sessions" => directory(D::Sessions(target.clone())),
-                _ => file(F::Target(target.clone(), own)),
-            },
+            D::Target(target) => {
+                folder_of(target, name).or_else(|| file(F::Target(target.clone(), own)))
+            }
+            D::CopyTarget => {
+                folder_of(&copies::TARGET.into(), name).or_else(|| file(F::CopyTarget(own)))
+            }
             D::Luns(map) if name == "mgmt" => file(F::LunsManagement(map.clone())),
             D::Luns(map) => directory(D::Lun(map.clone(), number(name)?)),
             D::Lun(map, lun) => match name {
@@ -316,7 +323,9 @@ impl Directory {
             }
             Self::DeviceGroups => own(&["mgmt"]),
             Self::Sgv => Vec::new(),
-            Self::Targets => own(&[DRIVER]),
+            Self::Targets => own(&[copies::DRIVER, DRIVER]),
+            Self::Copies => with(&[copies::TARGET], settings(&copies::DRIVER_SETTINGS)),
+            Self::CopyTarget => with(&["luns", "ini_groups", "sessions"], copies::names()),
             Self::Driver => {
                 let mut names: Vec<String> = settings(&DRIVER_SETTINGS);
                 names.extend(own(&["mgmt", "version"]));
@@ -363,6 +372,20 @@ impl Directory {
             Self::ProcIscsi => own(&["session", "version"]),
         }
     }
+}
+
+/// A directory in that of a target.
+fn folder_of(target: &Name, name: &str) -> Option<Node> {
+    let target = target.clone();
+    Some(Node::Directory(match name {
+        "luns" => Directory::Luns(Map {
+            target,
+            group: None,
+        }),
+        "ini_groups" => Directory::Groups(target),
+        "sessions" => Directory::Sessions(target),
+        _ => return None,
+    }))
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -421,7 +444,8 @@ impl File {
                 .is_some_and(|target| target::attribute(state, target, attribute).is_some()),
             Self::LunsManagement(map) => Directory::Luns(map.clone()).exists(state),
             Self::ReadOnly(map, lun) => map.lun(state, *lun).is_some(),
-            Self::GroupsManagement(target) => state.targets.contains_key(&**target),
+            Self::GroupsManagement(target) => state.has(target, None),
+            Self::CopyTarget(name) => copies::attribute(state, name).is_some(),
             Self::Group(target, name, _) | Self::InitiatorsManagement(target, name) => {
                 group(state, target, name).is_some()
             }
@@ -464,6 +488,8 @@ impl File {
             | Self::DriverManagement
             | Self::LunsManagement(_)
             | Self::GroupsManagement(_)
+            | Self::Copies(_)
+            | Self::CopyTarget(_)
             | Self::Group(..)
             | Self::InitiatorsManagement(..)
             | Self::Proc("scsi_tgt")
@@ -489,6 +515,13 @@ impl File {
             Self::LastResult => fixed("0"),
             Self::Setting(name) => setting_text(state, name),
             Self::Driver(name) => fixed(setting(&DRIVER_SETTINGS, name).map_or("", |row| row.1)),
+            Self::Copies(name) => {
+                fixed(setting(&copies::DRIVER_SETTINGS, name).map_or("", |row| row.1))
+            }
+            Self::CopyTarget(name) => {
+                let attribute = copies::attribute(state, name);
+                attribute.map(|it| it.text()).unwrap_or_default()
+            }
             Self::HandlerType(Handler::Cdrom) => fixed("5 - CD-ROM device"),
             Self::HandlerType(_) => fixed("0 - Direct-access device (e.g., magnetic disk)"),
             Self::HandlerManagement(handler) => help(

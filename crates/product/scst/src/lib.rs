@@ -15,6 +15,7 @@
 
 pub mod change;
 pub mod command;
+pub mod copies;
 pub mod errno;
 pub mod node;
 pub mod state;
@@ -31,5 +32,5 @@ mod tests;
 /// What the tools take for the version of SCST.
 pub const VERSION: &str = "3.10.0";
 
-/// The one driver of targets.
+/// The driver of the targets that are served.
 pub const DRIVER: &str = "iscsi";

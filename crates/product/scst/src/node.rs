@@ -71,6 +71,9 @@ pub enum Directory {
     Targets,
     Driver,
     Target(Name),
+    /// The driver of the copy manager.
+    Copies,
+    CopyTarget,
     Luns(Map),
     Lun(Map, u64),
     Groups(Name),
@@ -100,6 +103,9 @@ pub enum File {
     DriverManagement,
     Driver(&'static str),
     Target(Name, Name),
+    /// A setting of the copy manager.
+    Copies(&'static str),
+    CopyTarget(Name),
     LunsManagement(Map),
     ReadOnly(Map, u64),
     GroupsManagement(Name),

@@ -7,6 +7,8 @@ use std::time::Duration;
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use serde_json::{Value, json};
 
+use crate::copies::{self, CopyMap};
+
 /// The name of the rule for initiators of no group.
 pub const DEFAULT_GROUP: &str = "Default";
 
@@ -118,6 +120,7 @@ pub struct State {
     pub settings: BTreeMap<&'static str, u64>,
     /// Attributes without effect that were written.
     pub tuned: BTreeMap<Tuned, String>,
+    pub copies: CopyMap,
     /// How to look at a path. `None`: what is below `/dev` is a device.
     pub look_at: Option<fn(&str) -> Option<PathKind>>,
 }
@@ -158,7 +161,10 @@ impl State {
         targets: impl IntoIterator<Item = (String, Owner, Keys)>,
         sessions: Vec<Session>,
     ) -> Self {
+        let mut copies = CopyMap::default();
+        copies.follow(devices.keys());
         let mut state = Self {
+            copies,
             devices,
             cpu_mask: cpu_mask(1),
             queue_depth: 512,
@@ -220,11 +226,12 @@ impl State {
         name.into()
     }
 
-    /// Whether there is this target, and this group of it.
+    /// Whether there is this target, and this group of it. The copy manager's is one of them.
     #[must_use]
     pub fn has(&self, target: &str, group: Option<&str>) -> bool {
         let found = self.targets.get(target);
         found.is_some_and(|it| group.is_none_or(|name| it.group(name).is_some()))
+            || target == copies::TARGET && group.is_none()
     }
 
     /// Whether a path is that of a block device. Where nothing can be seen, its folder decides.
@@ -245,6 +252,9 @@ impl State {
     /// A map of a target.
     #[must_use]
     pub fn luns(&self, target: &str, group: Option<&str>) -> Option<&BTreeMap<u64, Lun>> {
+        if target == copies::TARGET {
+            return group.is_none().then(|| self.copies.luns());
+        }
         let target = self.targets.get(target)?;
         match group {
             None => Some(&target.luns),

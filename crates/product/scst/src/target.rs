@@ -92,6 +92,12 @@ fn is_number(value: &str) -> bool {
     command::number(value).is_some_and(|it| it <= u32::MAX.into())
 }
 
+/// Whether a text is a value of an attribute that tunes SCST.
+pub(crate) fn is_tuning(name: &str, value: &str) -> bool {
+    let row = TUNED.iter().find(|row| row.0 == name);
+    row.is_some_and(|row| row.1(value))
+}
+
 /// Attributes that are added and removed.
 pub(crate) const DYNAMIC: [&str; 3] = ["IncomingUser", "OutgoingUser", "allowed_portal"];
 
@@ -585,6 +591,13 @@ pub(crate) fn fixed(key: &str, value: &str) -> Refusal {
     Refusal::unsupported(format!("{key} {value}: {why}"))
 }
 
+/// A logical unit number as commands have it.
+pub(crate) fn lun(text: &str) -> Result<u64, Refusal> {
+    let number = command::number(text).filter(|it| *it < 16_384);
+    number
+        .ok_or_else(|| Refusal::invalid(format!("LUN `{text}`: LUNs are numbers from 0 to 16383")))
+}
+
 /// A command to the map of a target or a group.
 pub(crate) fn luns(
     state: &State,
@@ -601,18 +614,12 @@ pub(crate) fn luns(
         ))
     };
     let map = edited.map(group).ok_or_else(lost)?;
-    let number = |text: &str| {
-        let number = command::number(text).filter(|it| *it < 16_384);
-        number.ok_or_else(|| {
-            Refusal::invalid(format!("LUN `{text}`: LUNs are numbers from 0 to 16383"))
-        })
-    };
     let mut replace = false;
     match verb {
         "add" | "replace" => {
             let (device, rest) = word(rest);
             let (lun, rest) = word(rest);
-            let lun = number(lun)?;
+            let lun = self::lun(lun)?;
             if !state.devices.contains_key(device) {
                 return Err(Refusal::invalid(format!("there is no device {device}")));
             }
@@ -645,7 +652,7 @@ pub(crate) fn luns(
             replace = map.insert(lun, entry).is_some();
         }
         "del" => {
-            let lun = number(rest.trim())?;
+            let lun = self::lun(rest.trim())?;
             let gone = || Refusal::missing(format!("there is no LUN {lun}"));
             map.remove(&lun).ok_or_else(gone)?;
         }

@@ -6,6 +6,7 @@ use longshore_api::object::{Keys, ObjectKind, Owner};
 use proptest::prelude::*;
 
 use crate::change::{Change, Wanted};
+use crate::copies::CopyMap;
 use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
 use crate::state::{Connection, Device, PathKind, Served, Session, State, Tuned, cpu_mask};
@@ -18,6 +19,7 @@ struct World {
     targets: BTreeMap<String, Keys>,
     settings: BTreeMap<&'static str, u64>,
     tuned: BTreeMap<Tuned, String>,
+    copies: CopyMap,
 }
 
 impl World {
@@ -49,6 +51,8 @@ impl World {
         let mut state = State::new(devices.collect(), targets, vec![session]);
         state.settings.clone_from(&self.settings);
         state.tuned.clone_from(&self.tuned);
+        state.copies.clone_from(&self.copies);
+        state.copies.follow(self.devices.keys());
         state
     }
 
@@ -87,6 +91,8 @@ impl World {
                 Some(value) => drop(self.tuned.insert(what, value)),
                 None => drop(self.tuned.remove(&what)),
             }
+        } else if let Change::Copies(map) = wanted.change {
+            self.copies = map;
         } else if let Change::Reopen { id, keys } = wanted.change {
             self.devices.insert(id.name, keys);
         } else if let Change::Objects { objects, .. } = wanted.change {
@@ -943,4 +949,89 @@ fn file_of_a_group_that_is_gone_is_no_more() {
         write(&world.state(), &file, b"add iqn.a").map_err(|it| it.errno),
         Err(ENOENT)
     );
+}
+
+const COPIES: &str = "sys/targets/copy_manager/copy_manager_tgt";
+
+fn copied(world: &World) -> Vec<(String, String)> {
+    let mut numbers = world.names(&format!("{COPIES}/luns"));
+    numbers.retain(|name| name != "mgmt");
+    let device = |lun: String| {
+        let link = world.read(&format!("{COPIES}/luns/{lun}/device"));
+        let device = link.strip_prefix("../../../../../devices/").unwrap();
+        (lun, device.to_owned())
+    };
+    numbers.into_iter().map(device).collect()
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |(lun, device): &(&str, &str)| ((*lun).to_owned(), (*device).to_owned());
+    expected.iter().map(own).collect()
+}
+
+#[test]
+fn the_copy_manager_has_all_devices_by_name_until_a_command_says_otherwise() {
+    let mut world = small_world();
+    let null = "sys/handlers/vdisk_nullio/mgmt";
+    assert_eq!(copied(&world), pairs(&[("0", "disk0")]));
+    world.write(null, "add_device another size_mb=8;").unwrap();
+    assert_eq!(copied(&world), pairs(&[("0", "another"), ("1", "disk0")]));
+
+    let mgmt = &format!("{COPIES}/luns/mgmt");
+    assert_eq!(world.write(mgmt, "add disk0 0"), Err(EEXIST));
+    assert_eq!(world.write(mgmt, "add nothing 7"), Err(EINVAL));
+    assert_eq!(world.write(mgmt, "add disk0 70000"), Err(EINVAL));
+    assert_eq!(world.write(mgmt, "del 9"), Err(ENOENT));
+    assert_eq!(world.write(mgmt, "move 9"), Err(EINVAL));
+    world.write(mgmt, "add disk0 8").unwrap();
+    let all = pairs(&[("0", "another"), ("1", "disk0"), ("8", "disk0")]);
+    assert_eq!(copied(&world), all, "a number that was there stays");
+    world.write(mgmt, "del 1").unwrap();
+    assert_eq!(copied(&world), pairs(&[("0", "another"), ("8", "disk0")]));
+    world.write(null, "add_device a size_mb=8;").unwrap();
+    let all = pairs(&[("0", "another"), ("1", "a"), ("8", "disk0")]);
+    assert_eq!(copied(&world), all);
+    world.write(mgmt, "del 0").unwrap();
+    assert_eq!(copied(&world), pairs(&[("1", "a"), ("8", "disk0")]));
+    world.write(mgmt, "replace another 1").unwrap();
+    assert_eq!(copied(&world), pairs(&[("1", "another"), ("8", "disk0")]));
+    world.write(mgmt, "clear").unwrap();
+    assert_eq!(copied(&world), []);
+    // A device that is mapped there alone is in nobody's use.
+    world.write(null, "del_device another").unwrap();
+    world.write(null, "del_device a").unwrap();
+    let luns = format!("sys/targets/iscsi/{TARGET}/luns/mgmt");
+    world.write(&luns, "clear").unwrap();
+    world.write(null, "del_device disk0").unwrap();
+    world.write(null, "add_device disk1 size_mb=8;").unwrap();
+    assert_eq!(copied(&world), pairs(&[("0", "disk1")]));
+}
+
+#[test]
+fn attributes_of_the_copy_manager_are_kept_and_shown() {
+    let mut world = small_world();
+    let port = &format!("{COPIES}/rel_tgt_id");
+    assert_eq!(world.read(port), "0\n");
+    world.write(port, "1").unwrap();
+    assert_eq!(world.read(port), "1\n[key]\n");
+    world.write(port, "0").unwrap();
+    assert_eq!(world.read(port), "0\n");
+    let copying = "sys/targets/copy_manager/allow_not_connected_copy";
+    assert_eq!(world.read(copying), "0\n");
+    world.write(copying, "0").unwrap();
+    for (path, value, expected) in [
+        (copying, "1", EOPNOTSUPP),
+        (port, "70000", EINVAL),
+        (&format!("{COPIES}/addr_method"), "NONE", EINVAL),
+        (&format!("{COPIES}/black_hole"), "1", EOPNOTSUPP),
+        (&format!("{COPIES}/ini_groups/mgmt"), "create g", EOPNOTSUPP),
+    ] {
+        assert_eq!(world.write(path, value), Err(expected), "{path} {value}");
+    }
+    assert_eq!(
+        world.names("sys/targets"),
+        ["copy_manager".to_owned(), "iscsi".to_owned()]
+    );
+    assert!(world.names(&format!("{COPIES}/sessions")).is_empty());
+    assert!(world.find(&format!("{COPIES}/enabled")).is_none());
 }

@@ -5,7 +5,7 @@ use crate::command::{self, Command, word};
 use crate::errno::{E2BIG, EROFS, Refusal};
 use crate::node::{DRIVER_SETTINGS, File, Handler, SETTINGS, TUNED};
 use crate::state::State;
-use crate::{device, procfs, target};
+use crate::{copies, device, procfs, target};
 
 /// Commands are shorter, as in sysfs.
 pub const COMMAND_MAX: usize = 4096;
@@ -29,6 +29,14 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
         File::DriverManagement => of_driver(state, verb, rest).map(Wanted::from),
         File::Target(name, attribute) => target::tune(state, name, None, attribute, text)
             .unwrap_or_else(|| target::write(state, name, attribute, text).map(Wanted::from)),
+        File::LunsManagement(map) if &*map.target == copies::TARGET => {
+            copies::luns(state, verb, rest)
+        }
+        File::Copies(name) => fixed(&copies::DRIVER_SETTINGS, name, text),
+        File::CopyTarget(name) => copies::write(state, name, text),
+        File::GroupsManagement(name) if &**name == copies::TARGET => Err(Refusal::unsupported(
+            "the copy manager has no groups: no initiator logs in to it",
+        )),
         File::LunsManagement(map) => {
             target::luns(state, &map.target, map.group.as_deref(), verb, rest).map(Wanted::from)
         }

@@ -11,6 +11,7 @@ use longshore_api::object::{Document, Keys, ObjectId};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_scst::change::Change;
+use longshore_scst::copies::CopyMap;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
@@ -52,6 +53,8 @@ pub(super) struct Source {
     settings: Mutex<BTreeMap<&'static str, u64>>,
     /// Attributes without effect that were written since then.
     tuned: Mutex<BTreeMap<Tuned, String>>,
+    /// The map of the copy manager, as commands have left it.
+    copies: Mutex<CopyMap>,
 }
 
 impl Source {
@@ -63,6 +66,7 @@ impl Source {
             last_read: Mutex::default(),
             settings: Mutex::default(),
             tuned: Mutex::default(),
+            copies: Mutex::default(),
         })
     }
 
@@ -121,6 +125,10 @@ impl Source {
         tuned.retain(|what, _| state.has(&what.target, what.group.as_deref()));
         state.tuned.clone_from(&tuned);
         drop(tuned);
+        let mut copies = locked(&self.copies);
+        copies.follow(state.devices.keys());
+        state.copies.clone_from(&copies);
+        drop(copies);
         state.look_at = Some(look_at);
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;
@@ -200,6 +208,10 @@ impl Source {
                         Some(value) => drop(tuned.insert(what, value)),
                         None => drop(tuned.remove(&what)),
                     }
+                    Ok(())
+                }
+                Change::Copies(map) => {
+                    *locked(&self.copies) = map;
                     Ok(())
                 }
                 Change::Refresh(_) => {
