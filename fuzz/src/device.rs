@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use longshore_block::command::DataLocation;
+use longshore_block::names::WorldwideNames;
 use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
@@ -54,7 +55,7 @@ pub fn device_commands(input: &[u8]) {
             serial: "F".into(),
             vendor: None,
             product: None,
-            naa: None,
+            names: WorldwideNames::default(),
             block_size: BLOCK_SIZE,
             block_count: BLOCKS,
             read_only: false,

@@ -127,6 +127,7 @@ fn a_disk_that_moves_here_keeps_its_identity() {
              naa = \"naa.60014057f0b5e0a9a0b4a1e8a515e3c1\"\n",
         )
         .volume("b,backend=mem,size=1M,naa=0x5001405AAAABBBBB")
+        .volume("c,backend=mem,size=1M,nguid=none,eui64=eui.0011223344556677")
         .start()
         .unwrap();
     let (mut scsi, mut nvme) = (scsi(&server, 1), nvme(&server, 1));
@@ -147,6 +148,21 @@ fn a_disk_that_moves_here_keeps_its_identity() {
     assert_eq!(names[8..16], 0x5001_405a_aaab_bbbb_u64.to_be_bytes());
     let identify = nvme.identify(0x00, 2).unwrap();
     assert_eq!(identify[120..128], 0x0014_050a_aaab_bbbb_u64.to_be_bytes());
+
+    let eui64 = 0x0011_2233_4455_6677_u64.to_be_bytes();
+    let identify = nvme.identify(0x00, 3).unwrap();
+    assert_eq!(identify[104..120], [0; 16], "NGUID");
+    assert_eq!(identify[120..128], eui64);
+    let descriptors = nvme.identify(0x03, 3).unwrap();
+    assert_eq!(descriptors[..4], [1, 8, 0, 0]);
+    assert_eq!(descriptors[4..12], eui64);
+    assert_eq!(
+        descriptors[12..16],
+        [3, 16, 0, 0],
+        "no NGUID, then the UUID"
+    );
+    let names = inquiry(&mut scsi, 2, Some(0x83));
+    assert!(names.windows(8).any(|window| window == eui64));
 }
 
 #[test]

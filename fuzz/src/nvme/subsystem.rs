@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use longshore_block::names::WorldwideNames;
 use longshore_block::reservation::Reservations;
 use longshore_nvme::command::{NamespaceId, SubmissionEntry};
 use longshore_nvme::controller::access::{HostAccess, HostRule, NamespaceGrant};
@@ -61,7 +62,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
     let namespace = |number: u8| {
         Namespace::new(NamespaceParameters {
             uuid: Uuid::from_u128(u128::from(number) + 1),
-            naa: None,
+            names: WorldwideNames::default(),
             block_size: if number == 0 { 512 } else { 4096 },
             block_count: BLOCKS,
             read_only: false,

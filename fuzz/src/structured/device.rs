@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use longshore_block::command::DataLocation;
 use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::names::WorldwideNames;
 use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
@@ -56,7 +57,7 @@ impl Device {
                 serial: "FUZZ".to_owned(),
                 vendor: None,
                 product: None,
-                naa: None,
+                names: WorldwideNames::default(),
                 block_size,
                 block_count: 1 << 12,
                 read_only: false,

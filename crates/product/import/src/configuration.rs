@@ -32,6 +32,8 @@ pub(crate) struct Volume {
     pub vendor: Option<String>,
     pub product: Option<String>,
     pub naa: Option<String>,
+    pub nguid: Option<String>,
+    pub eui64: Option<String>,
     pub uuid: Option<String>,
 }
 
@@ -63,7 +65,48 @@ pub(crate) struct Rule {
     /// `None`: the map of the target or subsystem.
     pub rows: Option<Vec<Row>>,
     pub read_only: bool,
+    /// Of rules of targets.
     pub authentication: Authentication,
+    /// Of rules of subsystems.
+    pub keys: HostKeys,
+}
+
+/// A secret or a key, as the source has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// Itself. It gets a file of its own.
+    Text(String),
+    /// The path of a file with it.
+    File(String),
+}
+
+/// How hosts of a rule prove themselves, and open TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostKeys {
+    pub dhchap: Option<Key>,
+    pub dhchap_ctrl: Option<Key>,
+    /// Name of the one hash function.
+    pub hash: Option<String>,
+    /// Name of the one Diffie-Hellman group.
+    pub group: Option<String>,
+    pub tls: Option<Key>,
+}
+
+/// The rules of a subsystem for its hosts: those without keys share one, each other has its own.
+pub(crate) fn host_rules(hosts: Vec<(String, HostKeys)>) -> Vec<Rule> {
+    let (plain, own): (Vec<_>, Vec<_>) = hosts
+        .into_iter()
+        .partition(|(_, keys)| *keys == HostKeys::default());
+    let own = own.into_iter().map(|(name, keys)| Rule {
+        names: vec![name],
+        keys,
+        ..Rule::default()
+    });
+    let shared = (!plain.is_empty()).then(|| Rule {
+        names: plain.into_iter().map(|(name, _)| name).collect(),
+        ..Rule::default()
+    });
+    own.chain(shared).collect()
 }
 
 /// A value of `[target.iscsi]`.
@@ -456,6 +499,8 @@ impl Writer<'_> {
         self.text_key("product", volume.product.as_ref());
         self.text_key("serial", volume.serial.as_ref());
         self.text_key("naa", volume.naa.as_ref());
+        self.text_key("nguid", volume.nguid.as_ref());
+        self.text_key("eui64", volume.eui64.as_ref());
         self.text_key("uuid", volume.uuid.as_ref());
     }
 
@@ -527,6 +572,7 @@ impl Writer<'_> {
         self.rows("namespaces", "nsid", &subsystem.rows);
         for rule in &subsystem.rules {
             self.rule("subsystem", "hosts", ("namespaces", "nsid"), rule);
+            self.keys(short(&subsystem.nqn), rule);
         }
     }
 
@@ -538,6 +584,41 @@ impl Writer<'_> {
         }
         if rule.read_only {
             self.line("read-only = true");
+        }
+    }
+
+    fn keys(&mut self, owner: &str, rule: &Rule) {
+        let keys = &rule.keys;
+        let host = rule.names.first().map_or("host", |name| short(name));
+        let secrets = [
+            ("dhchap-secret-file", "", &keys.dhchap),
+            ("dhchap-ctrl-secret-file", "-ctrl", &keys.dhchap_ctrl),
+        ];
+        for (line, suffix, key) in secrets {
+            if let Some(key) = key {
+                let path = self.key_file(&format!("{owner}-{host}{suffix}.dhchap"), key);
+                self.line(&format!("{line} = {path}"));
+            }
+        }
+        for (line, value) in [
+            ("dhchap-hashes", &keys.hash),
+            ("dhchap-groups", &keys.group),
+        ] {
+            if let Some(value) = value {
+                self.line(&format!("{line} = {}", list(&[value])));
+            }
+        }
+        if let Some(key) = &keys.tls {
+            let path = self.key_file(&format!("{owner}-{host}.psk"), key);
+            self.line(&format!("tls-key-files = [{path}]"));
+        }
+    }
+
+    /// The quoted path of a file with a key.
+    fn key_file(&mut self, wanted: &str, key: &Key) -> String {
+        match key {
+            Key::File(path) => quoted(path),
+            Key::Text(secret) => self.secret_file(wanted, secret),
         }
     }
 
@@ -556,23 +637,27 @@ impl Writer<'_> {
         }
     }
 
-    fn account(&mut self, owner: &str, account: &Account) -> String {
-        let wanted = format!("{owner}-{}", account.user);
-        let same = |file: &&SecretFile| file.secret == account.secret;
+    /// The quoted path of the file with a secret, one for all that have it.
+    fn secret_file(&mut self, wanted: &str, secret: &str) -> String {
+        let same = |file: &&SecretFile| file.secret == secret;
         let taken = |name: &str| self.secrets.iter().any(|file| file.name == name);
         let name = match self.secrets.iter().find(same) {
             Some(file) => file.name.clone(),
             None => {
-                let name = unique(&wanted, taken);
+                let name = unique(wanted, taken);
                 self.secrets.push(SecretFile {
                     name: name.clone(),
-                    secret: account.secret.clone(),
+                    secret: secret.to_owned(),
                 });
                 name
             }
         };
+        quoted(&format!("{}/{name}", self.folder))
+    }
+
+    fn account(&mut self, owner: &str, account: &Account) -> String {
+        let path = self.secret_file(&format!("{owner}-{}", account.user), &account.secret);
         let mut text = String::new();
-        let path = quoted(&format!("{}/{name}", self.folder));
         let user = quoted(&account.user);
         let _ = write!(text, "{{ user = {user}, secret-file = {path} }}");
         text

@@ -608,6 +608,7 @@ fn node_acl(acl: &Node, rows: &[Row], demo: &Demo, ledger: &mut Ledger) -> Optio
         rows: Some(own),
         read_only: false,
         authentication: chap(acl, demo.authenticates, ledger),
+        ..Rule::default()
     })
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A port of nvmet names the subsystems that it leads to. Here every listener leads to all subsystems.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::configuration::{Backend, Draft, Row, Rule, Subsystem, Volume};
+use crate::configuration::{Backend, Draft, HostKeys, Key, Row, Subsystem, Volume, host_rules};
 use crate::json::{Node, parse};
 use crate::report::Ledger;
 use crate::source::{ImportError, Source};
@@ -20,8 +20,13 @@ pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError
             what: "it is no object with `ports` and `subsystems`".to_owned(),
         });
     }
+    let mut hosts = BTreeMap::new();
+    for host in root.list("hosts") {
+        hosts.extend(read_host(host, &mut draft.ledger));
+        host.finish(&mut draft.ledger);
+    }
     for subsystem in root.list("subsystems") {
-        read_subsystem(subsystem, draft);
+        read_subsystem(subsystem, &hosts, draft);
         subsystem.finish(&mut draft.ledger);
     }
     let mut leading = BTreeSet::new();
@@ -35,15 +40,11 @@ pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError
             "ports lead to different subsystems there; here each listener leads to all that a host may use",
         );
     }
-    for host in root.list("hosts") {
-        read_host(host, &mut draft.ledger);
-        host.finish(&mut draft.ledger);
-    }
     root.finish(&mut draft.ledger);
     Ok(())
 }
 
-fn read_subsystem(subsystem: &Node, draft: &mut Draft) {
+fn read_subsystem(subsystem: &Node, hosts: &BTreeMap<String, HostKeys>, draft: &mut Draft) {
     let ledger = &mut draft.ledger;
     let Some(name) = subsystem.get("nqn") else {
         return subsystem.refused_whole("a subsystem without `nqn`", ledger);
@@ -119,10 +120,11 @@ fn read_subsystem(subsystem: &Node, draft: &mut Draft) {
                 "subsystem {nqn} admits no host, so its map is empty here; add rules and `namespaces`"
             ));
         } else {
-            made.rules.push(Rule {
-                names,
-                ..Rule::default()
+            let with_keys = names.into_iter().map(|name| {
+                let keys = hosts.get(&name).cloned().unwrap_or_default();
+                (name, keys)
             });
+            made.rules = host_rules(with_keys.collect());
         }
     }
     draft.subsystems.push(made);
@@ -162,20 +164,15 @@ fn read_namespace(namespace: &Node, nqn: &str, draft: &mut Draft) -> Option<Row>
             None => ledger.same_as_default(&node.at),
         }
     }
+    // Without one, nvmet shows hosts none.
+    volume.nguid = Some("none".to_owned());
     if let Some(node) = device.get("nguid") {
-        let text = node.text().unwrap_or_default().replace('-', "");
-        let zero = text.bytes().all(|byte| byte == b'0');
-        match nguid_to_naa(&text) {
-            _ if zero => ledger.same_as_default(&node.at),
-            Some(naa) => {
-                volume.naa = Some(naa);
-                ledger.mapped(&node.at, "naa of the volume, from which the NGUID follows");
+        match values::namespace_name(&node.text().unwrap_or_default(), 32) {
+            Some(nguid) => {
+                volume.nguid = Some(nguid);
+                ledger.mapped(&node.at, "nguid of the volume");
             }
-            None if volume.uuid.is_some() => ledger.ignored(
-                &node.at,
-                "no name of type 6 has this NGUID; hosts tell the namespace by its UUID",
-            ),
-            None => ledger.refused(&node.at, "no name of type 6 has this NGUID"),
+            None => ledger.refused(&node.at, "an NGUID has 32 hexadecimal digits"),
         }
     }
     if let Some(node) = namespace.get("enable") {
@@ -219,20 +216,6 @@ fn read_namespace(namespace: &Node, nqn: &str, draft: &mut Draft) -> Option<Row>
     };
     draft.volumes.push(volume);
     Some(row)
-}
-
-/// An NGUID begins with the vendor's part and ends with the company's; a name of type 6 the other way round.
-fn nguid_to_naa(nguid: &str) -> Option<String> {
-    let hexadecimal = nguid.len() == 32 && nguid.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !hexadecimal {
-        return None;
-    }
-    let nguid = nguid.to_ascii_lowercase();
-    let (extension, rest) = nguid.split_at(16);
-    let (company, vendor) = rest.split_at(6);
-    let (head, tail) = vendor.split_at(1);
-    // 64 bits of the extension, 24 of the company and 36 of 40 of the vendor: type 6 has room for 36.
-    (head == "0").then(|| values::naa(&format!("6{company}{tail}{extension}")))?
 }
 
 /// The subsystems that it leads to, sorted; `None` where it is refused.
@@ -283,7 +266,7 @@ fn read_port(port: &Node, draft: &mut Draft) -> Option<Vec<String>> {
             continue;
         };
         match text.as_str() {
-            "tls1.3" | "required" => ledger.refused(&node.at, "TLS of NVMe/TCP is not supported"),
+            "tls1.3" | "required" => ledger.refused(&node.at, "keys for TLS are in the kernel, not in this file: add `tls=required` to the address, and `tls-key-files` to the rules"),
             _ => ledger.same_as_default(&node.at),
         }
     }
@@ -309,20 +292,66 @@ fn read_port(port: &Node, draft: &mut Draft) -> Option<Vec<String>> {
     }
 }
 
-fn read_host(host: &Node, ledger: &mut Ledger) {
-    if let Some(name) = host.get("nqn") {
-        ledger.ignored(&name.at, "hosts stand in the rules of subsystems");
-    }
-    for (name, node) in host.members() {
-        if name.starts_with("dhchap") {
-            host.get(name);
-            match node.is_nothing() {
-                true => node.default_whole(ledger),
-                false => node.refused_whole(
-                    "in-band authentication (DH-HMAC-CHAP) is not supported",
-                    ledger,
-                ),
+/// A host and how it proves itself. Its attributes stand in `dhchap`, or begin with `dhchap_`.
+fn read_host(host: &Node, ledger: &mut Ledger) -> Option<(String, HostKeys)> {
+    let name = host.get("nqn")?;
+    ledger.ignored(&name.at, "hosts stand in the rules of subsystems");
+    let group = host.get("dhchap");
+    let find = |key: &str| {
+        let own = group.and_then(|group| group.get(key));
+        own.or_else(|| host.get(&format!("dhchap_{key}")))
+    };
+    let mut keys = HostKeys::default();
+    for (key, slot, to) in [
+        ("key", &mut keys.dhchap, "dhchap-secret-file of its rules"),
+        (
+            "ctrl_key",
+            &mut keys.dhchap_ctrl,
+            "dhchap-ctrl-secret-file of its rules",
+        ),
+    ] {
+        let Some(node) = find(key) else { continue };
+        let text = node.text().unwrap_or_default();
+        match values::is_dhchap_secret(&text) {
+            _ if node.is_nothing() => node.default_whole(ledger),
+            true => {
+                *slot = Some(Key::Text(text));
+                node.mapped_whole(to, ledger);
             }
+            false => node.refused_whole("a secret has the form DHHC-1:HH:…:", ledger),
         }
     }
+    let authenticates = keys.dhchap.is_some();
+    for (key, slot, known, to) in [
+        (
+            "hash",
+            &mut keys.hash,
+            &values::DHCHAP_HASHES[..],
+            "dhchap-hashes of its rules",
+        ),
+        (
+            "dhgroup",
+            &mut keys.group,
+            &values::DHCHAP_GROUPS[..],
+            "dhchap-groups of its rules",
+        ),
+    ] {
+        let Some(node) = find(key) else { continue };
+        let text = node.text().unwrap_or_default();
+        match known.iter().find(|row| row.0 == text) {
+            _ if node.is_nothing() || !authenticates => {
+                node.ignored_whole("the host does not authenticate", ledger);
+            }
+            Some((_, None)) => node.ignored_whole(
+                "the host and the server agree on a group, which protects the secret from guesses",
+                ledger,
+            ),
+            Some((_, Some(name))) => {
+                *slot = Some((*name).to_owned());
+                node.mapped_whole(to, ledger);
+            }
+            None => node.refused_whole("it is none that the server knows", ledger),
+        }
+    }
+    Some((name.text()?, keys))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::configuration::{
-    Account, Authentication, Backend, Draft, Negotiated, Row, Rule, Subsystem, Target, Volume,
+    Account, Authentication, Backend, Draft, HostKeys, Key, Negotiated, Row, Rule, Subsystem,
+    Target, Volume, host_rules,
 };
 use crate::json::{Node, parse};
 use crate::report::Ledger;
@@ -54,7 +55,9 @@ struct Machine {
     authentication: BTreeMap<u64, Authentication>,
     node_base: Option<String>,
     /// Hosts by subsystem that admits no others.
-    hosts: BTreeMap<String, Vec<String>>,
+    hosts: BTreeMap<String, Vec<(String, HostKeys)>>,
+    /// Files of keys, by the names of the keys.
+    keys: BTreeMap<String, String>,
     unnamed: u32,
 }
 
@@ -78,8 +81,9 @@ impl Machine {
             }
             "nvmf_create_subsystem" | "nvmf_subsystem_create" => self.subsystem(params, draft),
             "nvmf_subsystem_add_ns" => self.namespace(params, draft),
-            "nvmf_subsystem_add_host" => self.host(params, draft),
+            "nvmf_subsystem_add_host" => self.host(params),
             "nvmf_subsystem_add_listener" => listener(params, draft),
+            "keyring_file_add_key" => self.keyring_file(params),
             "nvmf_create_transport" => transport(params, draft),
             "iscsi_create_portal_group" | "add_portal_group" => self.portal_group(params, draft),
             "iscsi_create_initiator_group" | "add_initiator_group" => {
@@ -245,13 +249,29 @@ impl Machine {
         {
             volume.uuid = Some(uuid);
         }
-        for (key, why) in [
-            ("nguid", "hosts tell the namespace by its UUID"),
-            ("eui64", "hosts tell the namespace by its UUID"),
-            ("anagrpid", "all namespaces are optimized"),
-        ] {
-            namespace.ignore(key, why, &mut draft.ledger);
+        for (key, digits) in [("nguid", 32), ("eui64", 16)] {
+            let Some(node) = namespace.get(key) else {
+                continue;
+            };
+            let name = values::namespace_name(&node.text().unwrap_or_default(), digits);
+            let Some(volume) = draft.volume_mut(&volume).filter(|_| name.is_some()) else {
+                let text = format!("`{key}` has {digits} hexadecimal digits");
+                draft.ledger.refused(&node.at, &text);
+                continue;
+            };
+            match key {
+                "nguid" => volume.nguid = name,
+                _ => volume.eui64 = name,
+            }
+            draft
+                .ledger
+                .mapped(&node.at, format!("{key} of the volume"));
         }
+        namespace.ignore(
+            "anagrpid",
+            "all namespaces are optimized",
+            &mut draft.ledger,
+        );
         namespace.refuse(
             "ptpl_file",
             "reservations of SPDK are not taken over",
@@ -260,18 +280,43 @@ impl Machine {
         Ok(format!("NSID {nsid}, volume `{volume}`"))
     }
 
-    fn host(&mut self, params: &Node, draft: &mut Draft) -> Result<String, String> {
+    fn host(&mut self, params: &Node) -> Result<String, String> {
         let nqn = text(params, "nqn")?;
         let host = text(params, "host")?;
-        for key in ["psk", "dhchap_key", "dhchap_ctrlr_key"] {
-            let why = "TLS and in-band authentication are not supported";
-            params.refuse(key, why, &mut draft.ledger);
-        }
+        let keys = HostKeys {
+            dhchap: self.key(params, "dhchap_key")?,
+            dhchap_ctrl: self.key(params, "dhchap_ctrlr_key")?,
+            tls: self.key(params, "psk")?,
+            ..HostKeys::default()
+        };
         match self.hosts.get_mut(&nqn) {
-            Some(hosts) => hosts.push(host.clone()),
+            Some(hosts) => hosts.push((host.clone(), keys)),
+            None if keys != HostKeys::default() => {
+                return Err(format!(
+                    "{nqn} admits all hosts, so a key for one proves nothing"
+                ));
+            }
             None => return Ok("all hosts are admitted anyway".to_owned()),
         }
         Ok(format!("a rule for {host}"))
+    }
+
+    /// A key of the keyring, or of a file: SPDK took paths before it had a keyring.
+    fn key(&self, params: &Node, name: &str) -> Result<Option<Key>, String> {
+        let Some(key) = params.get(name).and_then(Node::text) else {
+            return Ok(None);
+        };
+        match self.keys.get(&key) {
+            Some(path) => Ok(Some(Key::File(path.clone()))),
+            None if key.starts_with('/') => Ok(Some(Key::File(key))),
+            None => Err(format!("`{name}`: there is no key `{key}` of a file")),
+        }
+    }
+
+    fn keyring_file(&mut self, params: &Node) -> Result<String, String> {
+        let (name, path) = (text(params, "name")?, text(params, "path")?);
+        self.keys.insert(name, path);
+        Ok("files of keys in rules; the user of the server has to be able to read them".to_owned())
     }
 
     fn portal_group(&mut self, params: &Node, draft: &mut Draft) -> Result<String, String> {
@@ -478,19 +523,16 @@ impl Machine {
 
     /// Rules of subsystems that name their hosts.
     fn end(self, draft: &mut Draft) {
-        for (nqn, names) in self.hosts {
+        for (nqn, hosts) in self.hosts {
             let found = draft.subsystems.iter_mut().find(|it| it.nqn == nqn);
             let Some(subsystem) = found else { continue };
-            if names.is_empty() {
+            if hosts.is_empty() {
                 subsystem.rows.clear();
                 draft.ledger.note(format!(
                     "subsystem {nqn} admits no host, so its map is empty here; add rules and `namespaces`"
                 ));
             } else {
-                subsystem.rules.push(Rule {
-                    names,
-                    ..Rule::default()
-                });
+                subsystem.rules.extend(host_rules(hosts));
             }
         }
     }
@@ -565,16 +607,22 @@ fn listener(params: &Node, draft: &mut Draft) -> Result<String, String> {
         return Err(format!("transport {kind}: only TCP is served"));
     }
     let secure = params.get("secure_channel").and_then(Node::switch) == Some(true);
-    if secure {
-        return Err("TLS of NVMe/TCP is not supported".to_owned());
-    }
     let address = address(place, "traddr", "trsvcid", 4420)?;
     let list = match nqn.contains("discovery") {
         true => &mut draft.nvme_discovery,
         false => &mut draft.nvme,
     };
-    if !list.contains(&address) {
-        list.push(address.clone());
+    // Listeners of one address may differ by their subsystems; here an address has one setting.
+    let is_it = |entry: &&mut String| entry.split(',').next() == Some(&*address);
+    let setting = if secure { "required" } else { "none" };
+    let with = |setting: &str| match setting {
+        "none" => address.clone(),
+        setting => format!("{address},tls={setting}"),
+    };
+    match list.iter_mut().find(is_it) {
+        Some(entry) if *entry != with(setting) => *entry = with("permitted"),
+        Some(_) => {}
+        None => list.push(with(setting)),
     }
     Ok(format!(
         "listen.nvme {address}; all listeners lead to all subsystems"

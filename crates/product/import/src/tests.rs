@@ -800,6 +800,7 @@ fn nvmet_namespaces_keep_number_and_uuid() {
         volume["uuid"].as_str(),
         Some("b53be81d-6f5c-4768-b3bd-203614d8cf20")
     );
+    assert_eq!(volume["nguid"].as_str(), Some("none"));
     assert_eq!(volume["direct"].as_bool(), Some(true));
     let subsystem = &config["subsystem"][0];
     assert_eq!(subsystem["serial"].as_str(), Some("abc123"));
@@ -823,7 +824,7 @@ fn an_open_subsystem_beyond_loopback_is_told() {
 fn nvmet_ports_without_tcp_and_secrets_of_hosts_are_refused() {
     let text = NVMET
         .replace("\"trtype\": \"tcp\"", "\"trtype\": \"rdma\"")
-        .replace("uuid:1\" }", "uuid:1\", \"dhchap_key\": \"DHHC-1:00:x:\" }");
+        .replace("uuid:1\" }", "uuid:1\", \"dhchap_key\": \"open sesame\" }");
     let lines: Vec<u32> = refused(Format::Nvmet, &text)
         .into_iter()
         .map(|(line, _)| line)
@@ -833,8 +834,54 @@ fn nvmet_ports_without_tcp_and_secrets_of_hosts_are_refused() {
         !imported(Format::Nvmet, &text)
             .report
             .to_text()
-            .contains("DHHC")
+            .contains("sesame")
     );
+}
+
+#[test]
+fn hosts_of_nvmet_keep_their_secrets_each_in_a_rule_of_its_own() {
+    let (key, ctrl) = ("DHHC-1:01:aG9zdA==:", "DHHC-1:01:Y3RybA==:");
+    let dhchap = format!(
+        "\"dhchap\": {{\"key\": \"{key}\", \"ctrl_key\": \"{ctrl}\", \"hash\": \"hmac(sha384)\", \"dhgroup\": \"null\"}}"
+    );
+    let second = "\"nqn.2014-08.org.nvmexpress:uuid:2\",";
+    let text = NVMET
+        .replace("uuid:1\" }", &format!("uuid:1\", {dhchap} }}"))
+        .replace(
+            "\"allowed_hosts\": [",
+            &format!("\"allowed_hosts\": [ {second}"),
+        )
+        .replace(
+            "00000000-0000-0000-0000-000000000000",
+            "01234567-89ab-cdef-0123-456789abcdef",
+        );
+    let (config, secrets, report) = taken(Format::Nvmet, &text);
+    assert_eq!(
+        config["volume"][0]["nguid"].as_str(),
+        Some("0123456789abcdef0123456789abcdef")
+    );
+    let rules = config["subsystem"][0]["access"].as_array().unwrap();
+    let (own, shared) = (&rules[0], &rules[1]);
+    assert_eq!(
+        own["hosts"][0].as_str(),
+        Some("nqn.2014-08.org.nvmexpress:uuid:1")
+    );
+    assert_eq!(own["dhchap-hashes"][0].as_str(), Some("sha384"));
+    assert!(own.get("dhchap-groups").is_none());
+    for (line, secret) in [
+        ("dhchap-secret-file", key),
+        ("dhchap-ctrl-secret-file", ctrl),
+    ] {
+        let path = own[line].as_str().unwrap();
+        let file = secrets.iter().find(|file| path.ends_with(&file.name));
+        assert_eq!(file.unwrap().secret, secret);
+    }
+    assert_eq!(
+        shared["hosts"][0].as_str(),
+        Some("nqn.2014-08.org.nvmexpress:uuid:2")
+    );
+    assert!(shared.get("dhchap-secret-file").is_none());
+    assert!(!report.to_text().contains("DHHC"));
 }
 
 const SPDK: &str = r#"{"subsystems": [
@@ -887,6 +934,43 @@ fn the_calls_of_spdk_are_carried_out_in_order() {
         config["listen"]["iscsi"][0].as_str(),
         Some("127.0.0.1:3260")
     );
+}
+
+#[test]
+fn hosts_of_spdk_keep_the_files_of_their_keys() {
+    let text = SPDK
+        .replace(
+            "{\"subsystem\": \"nvmf\"",
+            "{\"subsystem\": \"keyring\", \"config\": [\
+             {\"method\": \"keyring_file_add_key\", \"params\": {\"name\": \"k1\", \"path\": \"/etc/keys/one\"}}]},\
+             {\"subsystem\": \"nvmf\"",
+        )
+        .replace(
+            "\"host\": \"nqn.2026-11.x:host\"",
+            "\"host\": \"nqn.2026-11.x:host\", \"psk\": \"/etc/keys/psk\", \"dhchap_key\": \"k1\"",
+        )
+        .replace("\"trsvcid\": \"4420\"}", "\"trsvcid\": \"4420\"}, \"secure_channel\": true")
+        .replace(
+            "203614d8cf20\"",
+            "203614d8cf20\", \"nguid\": \"0123456789ABCDEF0123456789ABCDEF\", \"eui64\": \"0014050AAAABBBBB\"",
+        );
+    let (config, secrets, _) = taken(Format::Spdk, &text);
+    let rule = &config["subsystem"][0]["access"][0];
+    assert_eq!(rule["dhchap-secret-file"].as_str(), Some("/etc/keys/one"));
+    assert_eq!(rule["tls-key-files"][0].as_str(), Some("/etc/keys/psk"));
+    assert!(secrets.is_empty());
+    assert_eq!(
+        config["listen"]["nvme"][0].as_str(),
+        Some("127.0.0.1:4420,tls=required")
+    );
+    let volume = &config["volume"][0];
+    assert_eq!(
+        volume["nguid"].as_str(),
+        Some("0123456789abcdef0123456789abcdef")
+    );
+    assert_eq!(volume["eui64"].as_str(), Some("0014050aaaabbbbb"));
+    let unknown = text.replace("\"dhchap_key\": \"k1\"", "\"dhchap_key\": \"k2\"");
+    assert_eq!(refused(Format::Spdk, &unknown).len(), 1);
 }
 
 #[test]

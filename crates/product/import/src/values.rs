@@ -89,6 +89,42 @@ pub(crate) fn naa(text: &str) -> Option<String> {
     (digits.len() == length).then(|| format!("naa.{digits}"))
 }
 
+/// So many hexadecimal digits of an identifier of a namespace, without `-`; `none` for zeros.
+pub(crate) fn namespace_name(text: &str, digits: usize) -> Option<String> {
+    let text = text.trim().to_ascii_lowercase();
+    let text = text.strip_prefix("0x").unwrap_or(&text).replace('-', "");
+    let is_name = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_zero = text.bytes().all(|byte| byte == b'0');
+    match (is_name, is_zero) {
+        (true, false) => Some(text),
+        (true, true) => Some("none".to_owned()),
+        (false, _) => None,
+    }
+}
+
+/// Hash functions of DH-HMAC-CHAP, as Linux names them and here.
+pub(crate) const DHCHAP_HASHES: [(&str, Option<&str>); 3] = [
+    ("hmac(sha256)", Some("sha256")),
+    ("hmac(sha384)", Some("sha384")),
+    ("hmac(sha512)", Some("sha512")),
+];
+
+/// Its groups. `null` is none.
+pub(crate) const DHCHAP_GROUPS: [(&str, Option<&str>); 6] = [
+    ("null", None),
+    ("ffdhe2048", Some("ffdhe2048")),
+    ("ffdhe3072", Some("ffdhe3072")),
+    ("ffdhe4096", Some("ffdhe4096")),
+    ("ffdhe6144", Some("ffdhe6144")),
+    ("ffdhe8192", Some("ffdhe8192")),
+];
+
+/// Whether a text has the form of a secret of DH-HMAC-CHAP.
+pub(crate) fn is_dhchap_secret(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    matches!(&*parts, ["DHHC-1", hash, secret, ""] if hash.len() == 2 && !secret.is_empty())
+}
+
 /// 1 to `max` printable ASCII characters.
 pub(crate) fn printable(text: &str, max: usize) -> bool {
     let allowed = |byte: u8| (0x20..0x7f).contains(&byte);

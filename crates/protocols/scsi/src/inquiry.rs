@@ -169,15 +169,13 @@ fn vendor(config: &LogicalUnitConfig) -> &str {
 
 /// The NAA identifier that the volume was given, or the one of its UUID.
 fn naa(config: &LogicalUnitConfig) -> Naa {
-    config
-        .naa
-        .unwrap_or_else(|| Naa::locally_administered(config.uuid.as_bytes()))
+    config.names.naa(config.uuid.as_bytes())
 }
 
-/// The EUI-64 that follows from the NAA identifier the volume was given, or one with the U/L bit set, from the end
-/// of the UUID, which is its most random part.
+/// The EUI-64 that the volume was given or that follows from its NAA identifier, or one with the U/L bit set, from the
+/// end of the UUID, which is its most random part.
 fn eui64(config: &LogicalUnitConfig) -> [u8; 8] {
-    if let Some(eui64) = config.naa.and_then(|naa| naa.eui64()) {
+    if let Some(eui64) = config.names.eui64() {
         return eui64;
     }
     let [.., a, b, c, d, e, f, g, h] = *config.uuid.as_bytes();

@@ -1,6 +1,6 @@
 //! Configuration and abilities of a logical unit.
 
-use longshore_block::naa::Naa;
+use longshore_block::names::WorldwideNames;
 use uuid::Uuid;
 
 /// What a logical unit is and can do. Fixed, but for the number of blocks.
@@ -16,8 +16,8 @@ pub struct LogicalUnitConfig {
     pub vendor: Option<String>,
     /// PRODUCT IDENTIFICATION, printable ASCII, at most 16 characters; `None`: ours.
     pub product: Option<String>,
-    /// Worldwide name; `None`: derived from the UUID.
-    pub naa: Option<Naa>,
+    /// Worldwide names that the volume was given.
+    pub names: WorldwideNames,
     /// Bytes of a logical block: 512 or 4096.
     pub block_size: u32,
     /// Bytes that the medium writes in one piece: a power of two, at least the block size.

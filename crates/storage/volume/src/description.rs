@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use longshore_block::extent::{BlockCount, Extent};
-use longshore_block::naa::Naa;
+use longshore_block::names::WorldwideNames;
 use uuid::Uuid;
 
 /// What a volume is called and recognised by.
@@ -19,8 +19,8 @@ pub struct Identity {
     pub vendor: Option<String>,
     /// Product identification, printable ASCII, at most 16 characters; `None`: the server's own.
     pub product: Option<String>,
-    /// Worldwide name; `None`: derived from the UUID.
-    pub naa: Option<Naa>,
+    /// Worldwide names that it was given.
+    pub names: WorldwideNames,
 }
 
 /// Size at this moment; it can change when the volume is resized.

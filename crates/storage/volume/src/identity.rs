@@ -56,7 +56,7 @@ pub fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, Op
         serial: given.serial.unwrap_or_else(|| derive_serial(uuid)),
         vendor: given.vendor,
         product: given.product,
-        naa: spec.naa,
+        names: spec.names,
     })
 }
 

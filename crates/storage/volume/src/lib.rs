@@ -18,6 +18,7 @@
 
 pub use longshore_block::extent::{BlockCount, Extent, Lba};
 pub use longshore_block::naa::{Naa, NaaError};
+pub use longshore_block::names::{Eui64, NamespaceName, NamespaceNameError, Nguid, WorldwideNames};
 pub use longshore_block::operation::{ExtentState, Operation, Reply};
 
 pub mod backend;

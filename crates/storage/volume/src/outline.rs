@@ -185,7 +185,7 @@ mod tests {
             serial: "s".into(),
             vendor: None,
             product: None,
-            naa: None,
+            names: crate::WorldwideNames::default(),
         };
         Outline::new(identity, 512, 8192)
     }

@@ -15,6 +15,8 @@ const TEXTS: &[&str] = &[
     "initiator-name",
     "moved-to",
     "naa",
+    "nguid",
+    "eui64",
     "path",
     "pool",
     "pool-volume",

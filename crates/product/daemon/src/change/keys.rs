@@ -6,7 +6,7 @@ use std::path::Path;
 use longshore_api::change::KeyChange;
 use longshore_api::object::{Keys, ObjectId, ObjectKind, PATHS};
 use longshore_api::problem::{Problem, ProblemCode};
-use longshore_volume::Naa;
+use longshore_volume::{Eui64, Naa, Nguid};
 use serde_json::Value;
 
 use crate::config::masked::Masked;
@@ -297,6 +297,14 @@ pub(super) fn normal(keys: &Keys, directory: &Path) -> Keys {
         } else if key == "naa" {
             if let Ok(naa) = text.parse::<Naa>() {
                 *value = naa.to_string().into();
+            }
+        } else if key == "nguid" {
+            if let Ok(nguid) = text.parse::<Nguid>() {
+                *value = nguid.to_string().into();
+            }
+        } else if key == "eui64" {
+            if let Ok(eui64) = text.parse::<Eui64>() {
+                *value = eui64.to_string().into();
             }
         } else if matches!(key, "give-up" | "burst")
             && let Ok(span) = Span::parse(text)

@@ -301,7 +301,10 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
     set("serial", spec.serial.clone().map(Value::from));
     set("vendor", spec.vendor.clone().map(Value::from));
     set("product", spec.product.clone().map(Value::from));
-    set("naa", spec.naa.map(|naa| naa.to_string().into()));
+    let names = &spec.names;
+    set("naa", names.naa.map(|naa| naa.to_string().into()));
+    set("nguid", names.nguid.map(|nguid| nguid.to_string().into()));
+    set("eui64", names.eui64.map(|eui64| eui64.to_string().into()));
     set("uuid", spec.uuid.map(|uuid| uuid.to_string().into()));
     let inline_writes = match spec.inline_writes {
         InlineWrites::Auto => None,

@@ -32,8 +32,8 @@ use super::slow::{Delay, SlowSettings};
 use super::throttle::{LimitSettings, Rate};
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
 use super::volume::{
-    Backend, BlockSize, InlineWriting, PhysicalBlockSize, Product, Serial, UnitSerial, Vendor,
-    VolumeSettings, WorldwideName,
+    Backend, BlockSize, GivenEui64, GivenNguid, InlineWriting, PhysicalBlockSize, Product, Serial,
+    UnitSerial, Vendor, VolumeSettings, WorldwideName,
 };
 use super::words;
 
@@ -91,6 +91,8 @@ pub struct VolumeTable {
     vendor: Option<Vendor>,
     product: Option<Product>,
     naa: Option<WorldwideName>,
+    nguid: Option<GivenNguid>,
+    eui64: Option<GivenEui64>,
     uuid: Option<Uuid>,
     inline_writes: Option<InlineWriting>,
     max_iops: Option<Rate>,
@@ -139,6 +141,8 @@ impl VolumeTable {
             vendor: self.vendor.clone(),
             product: self.product.clone(),
             naa: self.naa,
+            nguid: self.nguid,
+            eui64: self.eui64,
             uuid: self.uuid,
             inline_writes: self.inline_writes,
             limits: LimitSettings {

@@ -740,22 +740,31 @@ fn find_pool(
 /// Hosts take two disks of one worldwide name for two paths to one disk, and mix their data up. Names that are
 /// derived from path and volume name differ by themselves.
 fn check_worldwide_names(volumes: &[VolumeSource], problems: &mut Problems) {
-    let mut known: HashMap<Naa, &str> = HashMap::new();
+    let mut known: HashMap<String, &str> = HashMap::new();
     for volume in volumes.iter().filter(|volume| volume.enabled) {
         let spec = &volume.spec;
+        let names = &spec.names;
         let of_uuid = |uuid: Uuid| Naa::locally_administered(uuid.as_bytes());
-        let Some(naa) = spec.naa.or(spec.uuid.map(of_uuid)) else {
-            continue;
-        };
-        if let Some(other) = known.insert(naa, &spec.name) {
-            problems.add(Problem {
-                location: volume.location.clone().map(Box::new),
-                kind: ProblemKind::WorldwideNameTwice {
-                    volume: spec.name.clone(),
-                    other: other.to_owned(),
-                    naa,
-                },
-            });
+        let naa = names.naa.or(spec.uuid.map(of_uuid));
+        let nguid = names.nguid.filter(|it| it.given().is_some());
+        let eui64 = names.eui64.filter(|it| it.given().is_some());
+        let own = [
+            naa.map(|naa| format!("naa.{naa}")),
+            nguid.map(|nguid| format!("eui.{nguid}")),
+            eui64.map(|eui64| format!("eui.{eui64}")),
+        ];
+        for name in own.into_iter().flatten() {
+            if let Some(other) = known.insert(name.clone(), &spec.name) {
+                problems.add(Problem {
+                    location: volume.location.clone().map(Box::new),
+                    kind: ProblemKind::WorldwideNameTwice {
+                        volume: spec.name.clone(),
+                        other: other.to_owned(),
+                        name,
+                    },
+                });
+                break;
+            }
         }
     }
 }

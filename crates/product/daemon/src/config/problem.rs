@@ -9,7 +9,6 @@ use longshore_iscsi::name::NameError;
 use longshore_nvme::auth::SecretError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
 use longshore_nvme::psk::ConfiguredKeyError;
-use longshore_volume::Naa;
 use longshore_volume::open::OpenError;
 
 use super::engine::CoreList;
@@ -207,14 +206,15 @@ pub enum ProblemKind {
     NoDrives(String),
     /// Two volumes that hosts would take for one.
     #[error(
-        "volumes `{volume}` and `{other}` have the worldwide name naa.{naa}: hosts would take them for one disk; \
-         change `naa` or `uuid` of one of them"
+        "volumes `{volume}` and `{other}` have the worldwide name {name}: hosts would take them for one disk; \
+         change `naa`, `nguid`, `eui64` or `uuid` of one of them"
     )]
     WorldwideNameTwice {
         volume: String,
         /// The volume that has it already.
         other: String,
-        naa: Naa,
+        /// With its kind: `naa.…`, or `eui.…` of an NGUID or EUI-64.
+        name: String,
     },
     /// A volume that could not be opened.
     #[error(transparent)]

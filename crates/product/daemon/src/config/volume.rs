@@ -21,6 +21,8 @@
 //!   vendor      up to 8 printable characters     T10 vendor identification
 //!   product     up to 16 printable characters    product identification
 //!   naa         16 or 32 hexadecimal digits      worldwide name
+//!   nguid       none | 32 hexadecimal digits     NGUID of the namespace
+//!   eui64       none | 16 hexadecimal digits     EUI-64
 //!   uuid        xxxxxxxx-xxxx-…                  source of the identifiers that peers see
 //!   inline-writes  auto | always | never         may buffered writes run on the event loop
 //!   max-iops    1000                             operations per second; max-read-iops, max-write-iops
@@ -52,7 +54,9 @@ use std::sync::Arc;
 use longshore_pool::POOL;
 use longshore_volume::InlineWrites;
 use longshore_volume::open::{BackendOptions, PHYSICAL_BLOCK_MAX};
-use longshore_volume::{BackendName, Naa, NaaError, VolumeSpec};
+use longshore_volume::{
+    BackendName, Eui64, Naa, NaaError, NamespaceNameError, Nguid, VolumeSpec, WorldwideNames,
+};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -116,6 +120,10 @@ pub struct VolumeSettings {
     pub product: Option<Product>,
     /// NAA identifier, in place of one derived from the UUID.
     pub naa: Option<WorldwideName>,
+    /// NGUID, in place of a derived one.
+    pub nguid: Option<GivenNguid>,
+    /// EUI-64, in place of a derived one.
+    pub eui64: Option<GivenEui64>,
     /// Source of the identifiers that peers see.
     pub uuid: Option<Uuid>,
     /// When buffered writes are made on the event loop itself.
@@ -145,7 +153,11 @@ impl VolumeSettings {
         spec.serial = self.serial.map(|serial| serial.0);
         spec.vendor = self.vendor.map(|vendor| vendor.0);
         spec.product = self.product.map(|product| product.0);
-        spec.naa = self.naa.map(|naa| naa.0);
+        spec.names = WorldwideNames {
+            naa: self.naa.map(|naa| naa.0),
+            nguid: self.nguid.map(|nguid| nguid.0),
+            eui64: self.eui64.map(|eui64| eui64.0),
+        };
         spec.uuid = self.uuid;
         spec.inline_writes = self.inline_writes.unwrap_or_default().0;
         spec.limits = self.limits.limits();
@@ -209,6 +221,15 @@ pub enum SettingError {
         text: String,
         /// What is wrong with it.
         reason: NaaError,
+    },
+    /// Not an identifier of a namespace.
+    #[error("`{text}` is not {what}: {reason}; write the digits that `nvme id-ns` shows, or none")]
+    NamespaceName {
+        /// What it is to be.
+        what: &'static str,
+        text: String,
+        /// What is wrong with it.
+        reason: NamespaceNameError,
     },
     /// Not a way to write.
     #[error(
@@ -374,6 +395,36 @@ impl FromStr for WorldwideName {
     }
 }
 
+/// Types of identifiers of namespaces: name, what it is, what it is called in messages.
+macro_rules! namespace_names {
+    ($($(#[$doc:meta])* $name:ident, $kind:ty, $what:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub struct $name(pub $kind);
+
+            impl FromStr for $name {
+                type Err = SettingError;
+
+                fn from_str(text: &str) -> Result<Self, SettingError> {
+                    text.parse().map(Self).map_err(|reason| SettingError::NamespaceName {
+                        what: $what,
+                        text: text.to_owned(),
+                        reason,
+                    })
+                }
+            }
+        )*
+    };
+}
+
+namespace_names! {
+    /// NGUID of a volume that moved here.
+    GivenNguid, Nguid, "an NGUID";
+    /// EUI-64 of a volume that moved here.
+    GivenEui64, Eui64, "an EUI-64";
+}
+
 /// When buffered writes are made on the event loop itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineWriting(pub InlineWrites);
@@ -427,7 +478,9 @@ deserialize_from_str!(
     UnitSerial,
     Vendor,
     Product,
-    WorldwideName
+    WorldwideName,
+    GivenNguid,
+    GivenEui64
 );
 
 /// A `--volume` argument that could be read. The settings are not yet checked against each other.
@@ -440,7 +493,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 41] = [
+const KEYS: [&str; 43] = [
     "backend",
     "path",
     "size",
@@ -453,6 +506,8 @@ const KEYS: [&str; 41] = [
     "vendor",
     "product",
     "naa",
+    "nguid",
+    "eui64",
     "uuid",
     "inline-writes",
     "max-iops",
@@ -609,6 +664,8 @@ impl VolumeSettings {
             "vendor" => once(key, &mut self.vendor, needed(value)?.parse()?),
             "product" => once(key, &mut self.product, needed(value)?.parse()?),
             "naa" => once(key, &mut self.naa, needed(value)?.parse()?),
+            "nguid" => once(key, &mut self.nguid, needed(value)?.parse()?),
+            "eui64" => once(key, &mut self.eui64, needed(value)?.parse()?),
             "uuid" => {
                 let text = needed(value)?;
                 let uuid = Uuid::parse_str(&text).map_err(|_| SettingError::Uuid(text))?;

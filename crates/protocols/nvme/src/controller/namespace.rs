@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longshore_block::naa::Naa;
+use longshore_block::names::WorldwideNames;
 use longshore_block::reservation::Reservations;
 use uuid::Uuid;
 
@@ -21,8 +21,8 @@ pub(super) const ANA_GROUP: u32 = 1;
 pub struct NamespaceParameters {
     /// Source of every identifier that hosts see.
     pub uuid: Uuid,
-    /// A worldwide name that the volume was given; EUI64 or NGUID follow from it, where they do.
-    pub naa: Option<Naa>,
+    /// Worldwide names that the volume was given.
+    pub names: WorldwideNames,
     /// Bytes of a block: 512 or 4096.
     pub block_size: u32,
     /// Bytes that the medium writes in one piece: a power of two, at least the block size.
@@ -88,23 +88,16 @@ impl Namespace {
         self.block_count.swap(block_count, Ordering::AcqRel) != block_count
     }
 
-    /// EUI64, where it follows from the name that the volume was given. Of others NGUID and UUID say more.
+    /// EUI64, where the volume was given one, or one follows from its NAA designator.
     #[must_use]
     pub fn eui64(&self) -> Option<[u8; 8]> {
-        self.parameters.naa.and_then(|naa| naa.eui64())
+        self.parameters.names.eui64()
     }
 
-    /// NGUID: what follows from the name that the volume was given, or one of the UUID. We own no OUI, so the company identifier is one with the U/L bit set ("locally
-    /// administered"): no registered one looks like it. All other bits come from the UUID.
+    /// NGUID, unless the volume was given none.
     #[must_use]
-    pub fn nguid(&self) -> [u8; 16] {
-        if let Some(nguid) = self.parameters.naa.and_then(|naa| naa.nguid()) {
-            return nguid;
-        }
-        // 8 bytes of vendor specific extension, then a company identifier of 3 and 5 more.
-        let mut nguid = *self.parameters.uuid.as_bytes();
-        nguid[8] = nguid[8] & !0b11 | 0b10;
-        nguid
+    pub fn nguid(&self) -> Option<[u8; 16]> {
+        self.parameters.names.nguid(self.parameters.uuid.as_bytes())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_block::names::WorldwideNames;
 use longshore_block::reservation::{Participant, ReservationClass, Reservations};
 use longshore_nvme::command::{CommandId, NamespaceId, SubmissionEntry};
 use longshore_nvme::opcode::io;
@@ -109,7 +110,7 @@ impl World {
             serial: "disk0".into(),
             vendor: None,
             product: None,
-            naa: None,
+            names: WorldwideNames::default(),
             block_size: 512,
             block_count: 10_000,
             read_only: false,

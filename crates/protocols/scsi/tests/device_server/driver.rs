@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use longshore_block::command::DataLocation;
 use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::names::WorldwideNames;
 use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
@@ -28,7 +29,7 @@ pub fn config(block_size: u32, block_count: u64) -> LogicalUnitConfig {
         serial: "LS0001".into(),
         vendor: None,
         product: None,
-        naa: None,
+        names: WorldwideNames::default(),
         block_size,
         block_count,
         read_only: false,

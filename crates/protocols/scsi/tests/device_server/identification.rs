@@ -1,5 +1,6 @@
 //! INQUIRY, REPORT LUNS, REQUEST SENSE, READ CAPACITY and other small data.
 
+use longshore_block::names::WorldwideNames;
 use longshore_scsi::sense::{AdditionalSense as Code, SenseKey};
 use longshore_scsi::unit::LogicalUnitConfig;
 use longshore_scsi::unit_attention::UnitAttention;
@@ -205,7 +206,10 @@ fn a_disk_that_came_from_elsewhere_keeps_vendor_product_and_names() {
     let moved = LogicalUnitConfig {
         vendor: Some("LIO-ORG".into()),
         product: Some("disk0".into()),
-        naa: Some("naa.5001405aaaabbbbb".parse().unwrap()),
+        names: WorldwideNames {
+            naa: Some("naa.5001405aaaabbbbb".parse().unwrap()),
+            ..WorldwideNames::default()
+        },
         ..config(512, 1000)
     };
     let mut device = Device::with(moved);

@@ -77,7 +77,7 @@ impl Unit {
                 serial: identity.serial.clone(),
                 vendor: identity.vendor.clone(),
                 product: identity.product.clone(),
-                naa: identity.naa,
+                names: identity.names,
                 block_size,
                 physical_block_size: characteristics.physical_block_size,
                 block_count: geometry.block_count,
@@ -94,7 +94,7 @@ impl Unit {
         );
         let namespace = Namespace::new(NamespaceParameters {
             uuid: identity.uuid,
-            naa: identity.naa,
+            names: identity.names,
             block_size,
             physical_block_size: characteristics.physical_block_size,
             block_count: geometry.block_count,

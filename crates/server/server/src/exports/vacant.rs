@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_block::extent::Lba;
 use longshore_volume::{
     Attempt, Characteristics, Execution, Geometry, Identity, Io, Request, Volume, VolumeError,
-    WriteCache,
+    WorldwideNames, WriteCache,
 };
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ impl Vacant {
             serial: String::new(),
             vendor: None,
             product: None,
-            naa: None,
+            names: WorldwideNames::default(),
         }))
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longshore_block::naa::Naa;
+use longshore_block::names::WorldwideNames;
 use uuid::Uuid;
 
 use super::error::OpenError;
@@ -51,8 +51,8 @@ pub struct VolumeSpec {
     pub vendor: Option<String>,
     /// Product identification, up to 16 printable ASCII characters.
     pub product: Option<String>,
-    /// Worldwide name; otherwise derived from the UUID.
-    pub naa: Option<Naa>,
+    /// Worldwide names; otherwise derived from the UUID.
+    pub names: WorldwideNames,
     /// Otherwise derived from machine, backend, path and name.
     pub uuid: Option<Uuid>,
     /// The machine in a derived UUID. `None`: this host's own ([`MachineId::of_host`]), and where it
@@ -85,7 +85,7 @@ impl VolumeSpec {
             serial: None,
             vendor: None,
             product: None,
-            naa: None,
+            names: WorldwideNames::default(),
             uuid: None,
             machine_id: None,
             inline_writes: InlineWrites::default(),

@@ -69,7 +69,9 @@ impl Controller {
         if let Some(eui64) = namespace.eui64() {
             put(EUI64, &eui64);
         }
-        put(NGUID, &namespace.nguid());
+        if let Some(nguid) = namespace.nguid() {
+            put(NGUID, &nguid);
+        }
         put(UUID, namespace.parameters().uuid.as_bytes());
         put(COMMAND_SET, &[super::NVM_COMMAND_SET]);
         Ok(())
@@ -141,7 +143,7 @@ fn put_namespace(attached: &AttachedNamespace, page: &mut Page) {
     page[80] = u8::try_from(limits::COPY_RANGES - 1).expect("counted in a byte");
     page[92..96].copy_from_slice(&ANA_GROUP.to_le_bytes());
     page[99] = attributes(attached);
-    page[104..120].copy_from_slice(&namespace.nguid());
+    page[104..120].copy_from_slice(&namespace.nguid().unwrap_or_default());
     page[120..128].copy_from_slice(&namespace.eui64().unwrap_or_default());
 }
 

@@ -108,7 +108,10 @@ fn a_controller_of_discovery_is_one() {
 fn a_namespace_tells_its_physical_block_and_the_names_that_follow_from_its_naa() {
     let with = |naa: &str| {
         let parameters = NamespaceParameters {
-            naa: Some(naa.parse().unwrap()),
+            names: WorldwideNames {
+                naa: Some(naa.parse().unwrap()),
+                ..WorldwideNames::default()
+            },
             ..parameters(512, 2048)
         };
         Namespace::new(parameters)
@@ -121,7 +124,10 @@ fn a_namespace_tells_its_physical_block_and_the_names_that_follow_from_its_naa()
     assert_eq!(five.nguid(), Namespace::new(parameters(512, 2048)).nguid());
     let six = with("6001405aaaabbbbb0123456789abcdef");
     assert_eq!(six.eui64(), None);
-    assert_eq!(six.nguid()[8..], [0, 0x14, 5, 0x0a, 0xaa, 0xab, 0xbb, 0xbb]);
+    assert_eq!(
+        six.nguid().unwrap()[8..],
+        [0, 0x14, 5, 0x0a, 0xaa, 0xab, 0xbb, 0xbb]
+    );
 }
 
 #[test]
@@ -143,7 +149,7 @@ fn a_namespace_says_what_it_is() {
     assert_eq!(data[80], 127, "MSRC");
     assert_eq!(u32_at(&data, 92), 1, "ANAGRPID");
     assert_eq!(data[99], 0, "NSATTR");
-    assert_eq!(data[104..120], scene.namespaces[0].nguid());
+    assert_eq!(data[104..120], scene.namespaces[0].nguid().unwrap());
     assert_eq!(data[120..128], [0; 8], "EUI64");
     assert_eq!(u32_at(&data, 128), 9 << 16, "LBAF0");
     let data = page(&scene, &scene.ready(), 0, 3);
@@ -173,7 +179,7 @@ fn a_host_that_must_not_write_is_told() {
 fn an_nguid_is_locally_administered_and_not_zero() {
     let mut parameters = parameters(512, 1);
     parameters.uuid = Uuid::nil();
-    let nguid = Namespace::new(parameters).nguid();
+    let nguid = Namespace::new(parameters).nguid().unwrap();
     assert_eq!(nguid[8] & 3, 2);
 }
 
@@ -219,7 +225,7 @@ fn a_namespace_is_described_by_nguid_uuid_and_command_set() {
     let scene = scene();
     let data = page(&scene, &scene.ready(), 3, 1);
     assert_eq!(data[..4], [2, 16, 0, 0]);
-    assert_eq!(data[4..20], scene.namespaces[0].nguid());
+    assert_eq!(data[4..20], scene.namespaces[0].nguid().unwrap());
     assert_eq!(data[20..24], [3, 16, 0, 0]);
     let uuid = scene.namespaces[0].parameters().uuid;
     assert_eq!(data[24..40], *uuid.as_bytes());

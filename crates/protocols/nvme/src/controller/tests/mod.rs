@@ -15,6 +15,7 @@ mod secure;
 
 use std::sync::{Arc, Mutex};
 
+use longshore_block::names::WorldwideNames;
 use longshore_block::reservation::Reservations;
 use uuid::Uuid;
 
@@ -103,7 +104,7 @@ struct Scene {
 fn parameters(block_size: u32, block_count: u64) -> NamespaceParameters {
     NamespaceParameters {
         uuid: Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef + u128::from(block_size)),
-        naa: None,
+        names: WorldwideNames::default(),
         block_size,
         block_count,
         read_only: false,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_block::names::WorldwideNames;
 use longshore_block::reservation::{Participant, Reservations, is_same_participant};
 use uuid::Uuid;
 
@@ -105,7 +106,7 @@ pub(crate) fn config() -> LogicalUnitConfig {
         serial: "disk0".into(),
         vendor: None,
         product: None,
-        naa: None,
+        names: WorldwideNames::default(),
         block_size: 512,
         block_count: 10_000,
         read_only: false,
