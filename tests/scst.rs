@@ -589,3 +589,94 @@ fn the_shell_has_the_trees_for_an_ordinary_user_who_runs_the_server() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, ["65534", "0", "3.10.0", "disk1 null0"], "{output:?}");
 }
+
+#[test]
+fn attributes_of_the_driver_are_settings_of_the_server() {
+    let Some(scene) = Scene::start("scst-driver") else {
+        return;
+    };
+    scene.make();
+    let discover = |account: Option<(&str, &str)>| {
+        let portal = scene.server().portal(0).to_string();
+        let mut discover = Command::new(program());
+        discover.args(["discover", &portal]);
+        if let Some((user, secret)) = account {
+            discover.env("LIBISCSI_CHAP_USERNAME", user);
+            discover.env("LIBISCSI_CHAP_PASSWORD", secret);
+        }
+        discover.output().unwrap().status.success()
+    };
+    assert!(discover(None));
+    let driver = "sys/targets/iscsi";
+    let mgmt = format!("{driver}/mgmt");
+    scene.write(&mgmt, "add_attribute IncomingUser joe 12charsecret");
+    assert!(!discover(None) && discover(Some(("joe", "12charsecret"))));
+    let account = scene.tree.join(driver).join("IncomingUser");
+    let mode = fs::metadata(&account).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    scene.write(&mgmt, "del_attribute IncomingUser joe 12charsecret");
+    assert!(discover(None));
+
+    scene.write(&format!("{driver}/nagle_threshold"), "32\n");
+    scene.write("proc/scsi_tgt/iscsi/nagle_margin", "5\n");
+    scene.server().wait_for_log("transmit policy changed");
+    assert_eq!(
+        scene.read(&format!("{driver}/nagle_threshold")),
+        "32\n[key]\n"
+    );
+    assert_eq!(
+        scene.try_write(&format!("{driver}/nagle_margin"), "many"),
+        Err(EINVAL)
+    );
+}
+
+#[test]
+fn a_thousand_logical_units_are_listed_and_found() {
+    const UNITS: usize = 1000;
+    if fs::File::open("/dev/fuse").is_err() || !is_root() {
+        skip("mounting needs root and /dev/fuse");
+        return;
+    }
+    let scratch = Scratch::new("scst-thousand");
+    let volumes: String = (0..UNITS)
+        .map(|number| {
+            format!("[[volume]]\nname = \"d{number}\"\nbackend = \"null\"\nsize = \"1M\"\n")
+        })
+        .collect();
+    let luns: Vec<String> = (0..UNITS)
+        .map(|number| format!("{{ lun = {number}, volume = \"d{number}\" }}"))
+        .collect();
+    let luns = luns.join(", ");
+    let config = format!("{volumes}[[target]]\nname = \"{TARGET}\"\nluns = [{luns}]\n");
+    let tree = scratch.join("tree");
+    let server = ServerBuilder::new()
+        .iscsi()
+        .config(&config)
+        .argument("--scst-tree")
+        .argument(&tree.display().to_string())
+        .start()
+        .unwrap();
+    server.wait_for_log("SCST's trees are at");
+    let scene = Scene {
+        server: Some(server),
+        tree,
+        scratch,
+    };
+    // What scstadmin reads for a list of any kind.
+    assert_eq!(scene.names("sys/devices").len(), UNITS);
+    for map in [
+        format!("sys/targets/iscsi/{TARGET}/luns"),
+        "sys/targets/copy_manager/copy_manager_tgt/luns".to_owned(),
+    ] {
+        assert_eq!(scene.names(&map).len(), UNITS + 1, "with mgmt");
+    }
+    for number in 0..UNITS {
+        let lun = format!("sys/targets/iscsi/{TARGET}/luns/{number}");
+        let device = fs::read_link(scene.tree.join(format!("{lun}/device"))).unwrap();
+        assert!(device.ends_with(format!("d{number}")), "{device:?}");
+        assert_eq!(scene.read(&format!("{lun}/read_only")), "0\n");
+        let device = format!("sys/devices/d{number}");
+        assert_eq!(scene.read(&format!("{device}/size")), "1048576\n[key]\n");
+        assert_eq!(scene.names(&format!("{device}/exported")), ["export0"]);
+    }
+}

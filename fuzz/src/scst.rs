@@ -12,7 +12,7 @@ use longshore_scst::write::write;
 const TARGET: &str = "iqn.2026-11.com.example:a";
 
 /// Files by the first byte of a line; `T` stands for the target.
-const PATHS: [&str; 30] = [
+const PATHS: [&str; 32] = [
     "sys/handlers/vdisk_nullio/mgmt",
     "sys/handlers/vdisk_fileio/mgmt",
     "sys/handlers/vdisk_blockio/mgmt",
@@ -43,6 +43,8 @@ const PATHS: [&str; 30] = [
     "sys/suspend",
     "sys/targets/copy_manager/copy_manager_tgt/luns/mgmt",
     "sys/targets/copy_manager/copy_manager_tgt/rel_tgt_id",
+    "sys/targets/iscsi/nagle_threshold",
+    "sys/targets/iscsi/IncomingUser",
 ];
 
 /// Lines of an input that are carried out.
@@ -56,6 +58,7 @@ struct World {
     settings: BTreeMap<&'static str, u64>,
     tuned: BTreeMap<Tuned, String>,
     copies: CopyMap,
+    described: BTreeMap<String, Keys>,
 }
 
 impl World {
@@ -89,6 +92,9 @@ impl World {
         state.tuned.clone_from(&self.tuned);
         state.copies.clone_from(&self.copies);
         state.copies.follow(self.devices.keys());
+        let described = |name: &str| self.described.get(name).cloned().unwrap_or_default();
+        state.discovery = described("discovery");
+        state.transmit = described("transmit");
         state
     }
 
@@ -105,6 +111,7 @@ impl World {
                     let kind = match id.kind {
                         ObjectKind::Volume => &mut self.devices,
                         ObjectKind::Target | ObjectKind::Subsystem => &mut self.targets,
+                        ObjectKind::Setting => &mut self.described,
                     };
                     match keys {
                         Some(keys) => drop(kind.insert(id.name, keys)),

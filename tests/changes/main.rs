@@ -12,3 +12,4 @@ mod ports;
 mod removal;
 mod rig;
 mod rounds;
+mod settings;

@@ -205,5 +205,8 @@ impl fmt::Display for Action {
 
 impl ObjectKind {
     /// In the order in which objects are added; they are removed in the opposite one.
-    pub const ALL: [Self; 3] = [Self::Volume, Self::Target, Self::Subsystem];
+    pub const ALL: [Self; 4] = [Self::Volume, Self::Target, Self::Subsystem, Self::Setting];
+
+    /// Those that clients find, and what is behind them.
+    pub const SERVED: [Self; 3] = [Self::Volume, Self::Target, Self::Subsystem];
 }

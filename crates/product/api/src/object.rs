@@ -1,4 +1,4 @@
-//! What can be added, changed and removed: volumes, targets, subsystems.
+//! What can be added, changed and removed: volumes, targets, subsystems, and some settings of the server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,27 @@ pub enum ObjectKind {
     Volume,
     Target,
     Subsystem,
+    /// One of [`SETTINGS`].
+    Setting,
 }
+
+/// Accounts of discovery sessions: the keys of `[discovery]`.
+pub const DISCOVERY: &str = "discovery";
+
+/// When responses are sent: those of `[engine]` that can change while the server runs.
+pub const TRANSMIT: &str = "transmit";
+
+/// Keys of `[engine]` that are those of [`TRANSMIT`].
+pub const TRANSMIT_KEYS: [&str; 5] = [
+    "transmit",
+    "nagle-threshold",
+    "nagle-margin",
+    "nagle-cycles",
+    "send",
+];
+
+/// Settings that can change as objects do.
+pub const SETTINGS: [&str; 2] = [DISCOVERY, TRANSMIT];
 
 impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,6 +53,7 @@ impl fmt::Display for ObjectKind {
             Self::Volume => "volume",
             Self::Target => "target",
             Self::Subsystem => "subsystem",
+            Self::Setting => "setting",
         })
     }
 }
@@ -43,7 +64,7 @@ impl fmt::Display for ObjectKind {
 )]
 pub struct ObjectId {
     pub kind: ObjectKind,
-    /// Volume name, iSCSI name, or NQN.
+    /// Volume name, iSCSI name, NQN, or one of [`SETTINGS`].
     pub name: String,
 }
 
@@ -88,6 +109,8 @@ pub struct Document {
     pub volumes: BTreeMap<String, Keys>,
     pub targets: BTreeMap<String, Keys>,
     pub subsystems: BTreeMap<String, Keys>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Keys>,
 }
 
 impl Document {
@@ -98,6 +121,7 @@ impl Document {
             ObjectKind::Volume => &self.volumes,
             ObjectKind::Target => &self.targets,
             ObjectKind::Subsystem => &self.subsystems,
+            ObjectKind::Setting => &self.settings,
         }
     }
 
@@ -107,6 +131,7 @@ impl Document {
             ObjectKind::Volume => &mut self.volumes,
             ObjectKind::Target => &mut self.targets,
             ObjectKind::Subsystem => &mut self.subsystems,
+            ObjectKind::Setting => &mut self.settings,
         }
     }
 }

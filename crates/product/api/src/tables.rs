@@ -2,16 +2,17 @@
 
 use serde_json::Value;
 
-use crate::object::{Document, Keys, ObjectKind};
+use crate::object::{Document, Keys, ObjectKind, TRANSMIT};
 
 /// Objects as tables of the configuration file.
 #[must_use]
 pub fn tables(document: &Document) -> String {
     let mut text = String::new();
-    for kind in ObjectKind::ALL {
+    for kind in ObjectKind::SERVED {
         let name_key = match kind {
             ObjectKind::Subsystem => "nqn",
             ObjectKind::Volume | ObjectKind::Target => "name",
+            ObjectKind::Setting => continue,
         };
         for (name, keys) in document.of_kind(kind) {
             let separator = if text.is_empty() { "" } else { "\n" };
@@ -22,7 +23,21 @@ pub fn tables(document: &Document) -> String {
             text += &lines(keys);
         }
     }
+    for (name, keys) in &document.settings {
+        let separator = if text.is_empty() { "" } else { "\n" };
+        text += &format!("{separator}[{}]\n", table_of_setting(name));
+        text += &lines(keys);
+    }
     text
+}
+
+/// The table of the configuration file that has the keys of a setting.
+#[must_use]
+pub fn table_of_setting(name: &str) -> &str {
+    match name {
+        TRANSMIT => "engine",
+        name => name,
+    }
 }
 
 fn lines(keys: &Keys) -> String {

@@ -45,6 +45,7 @@ use crate::predict::PredictArguments;
 use crate::probe::ProbeArguments;
 use crate::scst::ScstArguments;
 use crate::session::SessionArguments;
+use crate::setting::SettingArguments;
 use crate::status::StatusArguments;
 use crate::target::TargetArguments;
 use crate::token::TokenArguments;
@@ -132,6 +133,9 @@ pub enum Command {
     /// List, create, change and remove targets and subsystems, their maps and access rules
     #[command(after_long_help = manual::help("target"))]
     Target(Box<TargetArguments>),
+    /// List and change settings of a running server: accounts of discovery, and when responses are sent
+    #[command(after_long_help = manual::help("setting"))]
+    Setting(Box<SettingArguments>),
     /// List and close sessions of clients
     #[command(after_long_help = manual::help("session"))]
     Session(Box<SessionArguments>),

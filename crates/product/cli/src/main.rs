@@ -34,6 +34,7 @@ mod probe;
 mod scst;
 mod server;
 mod session;
+mod setting;
 mod status;
 mod target;
 mod token;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Command::Volume(arguments) => volume::run(&arguments),
         Command::Pool(arguments) => pool::run(&arguments),
         Command::Target(arguments) => target::run(&arguments),
+        Command::Setting(arguments) => setting::run(&arguments),
         Command::Session(arguments) => session::run(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Apply(arguments) => plan::apply(&arguments),

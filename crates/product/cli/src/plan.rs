@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use longshore_api::envelope::Versioned;
-use longshore_api::object::{Document, Keys, PATHS};
+use longshore_api::object::{DISCOVERY, Document, Keys, PATHS, TRANSMIT, TRANSMIT_KEYS};
 use longshore_api::state::Status;
 use serde_json::Value;
 
@@ -139,10 +139,8 @@ fn is_own(client: &Client, file: &Path) -> Result<bool, ClientError> {
 const TABLES: [(&str, &str); 3] = [("volume", "name"), ("target", "name"), ("subsystem", "nqn")];
 
 /// Settings of the server, which a file that was imported has beside its objects.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 10] = [
     "api",
-    "discovery",
-    "engine",
     "iscsi",
     "limits",
     "listen",
@@ -181,6 +179,7 @@ impl Objects {
             &mut document.volumes,
             &mut document.targets,
             &mut document.subsystems,
+            &mut document.settings,
         ];
         for keys in tables.into_iter().flat_map(|table| table.values_mut()) {
             for (key, value) in keys {
@@ -228,6 +227,25 @@ fn objects(path: &Path, text: &str) -> Result<Objects, FileError> {
     let mut found = Objects::default();
     let document = &mut found.document;
     for (key, value) in tables {
+        let value = match (&*key, value) {
+            (DISCOVERY, Value::Object(keys)) => {
+                document.settings.insert(key, keys);
+                continue;
+            }
+            ("engine", Value::Object(keys)) => {
+                let (own, rest): (Keys, Keys) = keys
+                    .into_iter()
+                    .partition(|(key, _)| TRANSMIT_KEYS.contains(&&**key));
+                if !own.is_empty() {
+                    document.settings.insert(TRANSMIT.to_owned(), own);
+                }
+                if !rest.is_empty() {
+                    found.settings.push("[engine]".to_owned());
+                }
+                continue;
+            }
+            (_, value) => value,
+        };
         if SETTINGS.contains(&&*key) {
             found.settings.push(match value {
                 Value::Object(_) => format!("[{key}]"),

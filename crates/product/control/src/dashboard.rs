@@ -220,7 +220,7 @@ async fn objects<const N: usize>(
 async fn overview(State(app): State<Arc<App>>, visit: Visit) -> Response {
     let page = async {
         let activity = activity(&app, false).await?;
-        let [volumes, targets, subsystems] = objects(&app, ObjectKind::ALL).await?;
+        let [volumes, targets, subsystems] = objects(&app, ObjectKind::SERVED).await?;
         let targets = [targets, subsystems].concat();
         Ok(longshore_dashboard::overview(
             &visit.frame(&status(&app).await?),

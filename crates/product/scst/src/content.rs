@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::command;
 use crate::copies;
 use crate::device;
+use crate::driver;
 use crate::node::{DRIVER_SETTINGS, Directory, File, Handler, Link, Map, Node, SETTINGS};
 use crate::procfs;
 use crate::state::{Connection, Group, Session, State};
@@ -188,6 +189,7 @@ impl Directory {
                 ("mgmt", _) => file(F::DriverManagement),
                 (_, Some((name, _))) => file(F::Driver(name)),
                 ("version", _) => file(F::Driver("version")),
+                _ if driver::attribute(state, name).is_some() => file(F::DriverAttribute(own)),
                 _ => directory(D::Target(state.target_name(name).into())),
             },
             D::Target(target) => {
@@ -263,7 +265,7 @@ impl Directory {
             D::ProcIscsi => match name {
                 "session" => file(F::ProcSession),
                 "version" => file(F::ProcVersion),
-                _ => None,
+                _ => file(F::ProcNagle(setting(&driver::NAGLE, name)?.0)),
             },
         }
     }
@@ -329,6 +331,7 @@ impl Directory {
             Self::Driver => {
                 let mut names: Vec<String> = settings(&DRIVER_SETTINGS);
                 names.extend(own(&["mgmt", "version"]));
+                names.extend(driver::names(state));
                 names.extend(state.targets.keys().cloned());
                 names
             }
@@ -369,7 +372,7 @@ impl Directory {
             Self::ProcHandler(handler) => own(&[handler, "type"]),
             Self::ProcGroups => procfs::group_names(state),
             Self::ProcGroup(_) => own(&["names", "devices", "addr_method"]),
-            Self::ProcIscsi => own(&["session", "version"]),
+            Self::ProcIscsi => with(&["session", "version"], settings(&driver::NAGLE)),
         }
     }
 }
@@ -446,6 +449,7 @@ impl File {
             Self::ReadOnly(map, lun) => map.lun(state, *lun).is_some(),
             Self::GroupsManagement(target) => state.has(target, None),
             Self::CopyTarget(name) => copies::attribute(state, name).is_some(),
+            Self::DriverAttribute(name) => driver::attribute(state, name).is_some(),
             Self::Group(target, name, _) | Self::InitiatorsManagement(target, name) => {
                 group(state, target, name).is_some()
             }
@@ -481,6 +485,10 @@ impl File {
                 let attribute = target.and_then(|it| target::attribute(state, it, name));
                 attribute.map_or(0o444, |it| it.mode)
             }
+            Self::DriverAttribute(name) => {
+                let attribute = driver::attribute(state, name);
+                attribute.map_or(0o444, |it| it.mode)
+            }
             Self::Session(_, _, "force_close") => 0o200,
             Self::Setting(_)
             | Self::HandlerManagement(_)
@@ -494,6 +502,7 @@ impl File {
             | Self::InitiatorsManagement(..)
             | Self::Proc("scsi_tgt")
             | Self::ProcVdisk
+            | Self::ProcNagle(_)
             | Self::ProcNames(_)
             | Self::ProcDevices(_)
             | Self::ProcAddressing(_) => 0o644,
@@ -515,6 +524,14 @@ impl File {
             Self::LastResult => fixed("0"),
             Self::Setting(name) => setting_text(state, name),
             Self::Driver(name) => fixed(setting(&DRIVER_SETTINGS, name).map_or("", |row| row.1)),
+            Self::DriverAttribute(name) => {
+                let attribute = driver::attribute(state, name);
+                attribute.map(|it| it.text()).unwrap_or_default()
+            }
+            Self::ProcNagle(name) => {
+                let attribute = driver::attribute(state, name);
+                fixed(&attribute.map(|it| it.value).unwrap_or_default())
+            }
             Self::Copies(name) => {
                 fixed(setting(&copies::DRIVER_SETTINGS, name).map_or("", |row| row.1))
             }
@@ -541,7 +558,7 @@ impl File {
                     // for parameters, and remove them at its next `-config -force`.
                     (
                         "The following target driver attributes available: ",
-                        "IncomingUser, OutgoingUser",
+                        &driver::DYNAMIC.join(", "),
                     ),
                     (
                         "The following target attributes available: ",

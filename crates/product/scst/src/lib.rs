@@ -23,6 +23,7 @@ pub mod write;
 
 mod content;
 mod device;
+mod driver;
 pub mod procfs;
 mod target;
 

@@ -102,6 +102,8 @@ pub enum File {
     DeviceGroupsManagement,
     DriverManagement,
     Driver(&'static str),
+    /// An attribute that is a setting of the server.
+    DriverAttribute(Name),
     Target(Name, Name),
     /// A setting of the copy manager.
     Copies(&'static str),
@@ -121,6 +123,7 @@ pub enum File {
     ProcDevices(Name),
     ProcAddressing(Name),
     ProcSession,
+    ProcNagle(&'static str),
     ProcVersion,
 }
 

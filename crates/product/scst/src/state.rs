@@ -121,8 +121,22 @@ pub struct State {
     /// Attributes without effect that were written.
     pub tuned: BTreeMap<Tuned, String>,
     pub copies: CopyMap,
+    /// Accounts of discovery.
+    pub discovery: Keys,
+    /// What is described of when responses are sent.
+    pub transmit: Keys,
+    pub nagle: Nagle,
     /// How to look at a path. `None`: what is below `/dev` is a device.
     pub look_at: Option<fn(&str) -> Option<PathKind>>,
+}
+
+/// Adaptive Nagle as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nagle {
+    /// In requests, or `infinite`.
+    pub threshold: String,
+    /// In requests.
+    pub margin: u32,
 }
 
 /// An attribute of a target, or of one of its groups, that has no effect here.

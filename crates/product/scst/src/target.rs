@@ -181,6 +181,35 @@ fn place_of(name: &str, of: &str) -> Option<usize> {
     }
 }
 
+/// The attributes of accounts that there are.
+pub(crate) fn account_names(keys: &Keys) -> impl Iterator<Item = String> {
+    let users = (0..accounts(keys).len()).map(|place| numbered("IncomingUser", place));
+    let mutual = keys.get("mutual").map(|_| "OutgoingUser".to_owned());
+    users.chain(mutual)
+}
+
+/// The attribute of an account. Only the owner reads it.
+pub(crate) fn account_attribute(keys: &Keys, name: &str) -> Option<Attribute> {
+    let table = match name {
+        "OutgoingUser" => keys.get("mutual")?,
+        _ => accounts(keys).get(place_of(name, "IncomingUser")?)?,
+    };
+    Some(Attribute {
+        mode: 0o600,
+        ..Attribute::settable(account(table), true)
+    })
+}
+
+/// A write to the attribute of an account that is there.
+pub(crate) fn write_account(keys: &mut Keys, name: &str, value: &str) -> Result<(), Refusal> {
+    let read = read_account(value)?;
+    match place_of(name, "IncomingUser") {
+        Some(place) => list(keys, "accounts")[place] = read,
+        None => drop(keys.insert("mutual".to_owned(), read)),
+    }
+    Ok(())
+}
+
 pub(crate) fn names(target: &Target) -> Vec<String> {
     let negotiated = NEGOTIATED.iter().map(|row| row.0);
     let fixed = FIXED.iter().map(|row| row.0);
@@ -195,8 +224,7 @@ pub(crate) fn names(target: &Target) -> Vec<String> {
         "rel_tgt_id",
         "tid",
     ];
-    let users = (0..accounts(&target.keys).len()).map(|place| numbered("IncomingUser", place));
-    let mutual = target.keys.get("mutual").map(|_| "OutgoingUser".to_owned());
+    let users = account_names(&target.keys);
     let portals = target.keys.get("portal-groups").and_then(Value::as_array);
     let portals = (0..portals.map_or(0, Vec::len)).map(|place| numbered("allowed_portal", place));
     let all = own
@@ -204,15 +232,11 @@ pub(crate) fn names(target: &Target) -> Vec<String> {
         .chain(negotiated)
         .chain(fixed)
         .map(str::to_owned);
-    all.chain(users).chain(mutual).chain(portals).collect()
+    all.chain(users).chain(portals).collect()
 }
 
 pub(crate) fn attribute(state: &State, target: &Target, name: &str) -> Option<Attribute> {
     let keys = &target.keys;
-    let secret = |value: String| Attribute {
-        mode: 0o600,
-        ..Attribute::settable(value, true)
-    };
     if let Some((_, value)) = FIXED.iter().find(|row| row.0 == name) {
         return Some(Attribute::settable(*value, false));
     }
@@ -221,8 +245,8 @@ pub(crate) fn attribute(state: &State, target: &Target, name: &str) -> Option<At
         let value = table.map_or_else(|| (*default).to_owned(), |value| kind.shown(value));
         return Some(Attribute::settable(value, table.is_some()));
     }
-    if let Some(place) = place_of(name, "IncomingUser") {
-        return Some(secret(account(accounts(keys).get(place)?)));
+    if name == "OutgoingUser" || place_of(name, "IncomingUser").is_some() {
+        return account_attribute(keys, name);
     }
     if let Some(place) = place_of(name, "allowed_portal") {
         let tag = keys.get("portal-groups")?.as_array()?.get(place)?;
@@ -231,7 +255,6 @@ pub(crate) fn attribute(state: &State, target: &Target, name: &str) -> Option<At
     Some(match name {
         // scstadmin writes it by itself, and takes a key for another attribute.
         "enabled" => Attribute::settable(u8::from(target.is_enabled()).to_string(), false),
-        "OutgoingUser" => secret(account(keys.get("mutual")?)),
         "alias" => {
             let alias = keys
                 .get("alias")
@@ -343,7 +366,7 @@ fn list<'a>(keys: &'a mut Keys, key: &str) -> &'a mut Vec<Value> {
 }
 
 /// Adds a dynamic attribute.
-fn add_attribute(keys: &mut Keys, name: &str, value: &str) -> Result<(), Refusal> {
+pub(crate) fn add_attribute(keys: &mut Keys, name: &str, value: &str) -> Result<(), Refusal> {
     match name {
         "IncomingUser" => {
             let account = read_account(value)?;
@@ -352,14 +375,17 @@ fn add_attribute(keys: &mut Keys, name: &str, value: &str) -> Result<(), Refusal
                 .iter()
                 .any(|it| it.get("user") == account.get("user"))
             {
-                let text = format!("the target has an account of {}", account["user"]);
+                let text = format!("there is an account of {} already", account["user"]);
                 return Err(Refusal::new(EEXIST, text));
             }
             accounts.push(account);
         }
         "OutgoingUser" => {
             if keys.contains_key("mutual") {
-                return Err(Refusal::new(EEXIST, "a target has one OutgoingUser"));
+                return Err(Refusal::new(
+                    EEXIST,
+                    "there is one OutgoingUser, and it is there already",
+                ));
             }
             keys.insert("mutual".to_owned(), read_account(value)?);
         }
@@ -429,13 +455,18 @@ pub(crate) fn remove_target_attribute(
 ) -> Result<Change, Refusal> {
     let (_, mut edited) = edited(state, name)?;
     let (attribute, value) = word(rest);
-    let keys = edited.keys_mut();
-    let gone = || {
-        Refusal::missing(format!(
-            "target {name} has no {attribute} `{}`",
-            word(value).0
-        ))
-    };
+    remove_attribute(edited.keys_mut(), name, attribute, value)?;
+    Ok(put(name, edited))
+}
+
+/// Removes a dynamic attribute of an owner; of an account, the user will do.
+pub(crate) fn remove_attribute(
+    keys: &mut Keys,
+    owner: &str,
+    attribute: &str,
+    value: &str,
+) -> Result<(), Refusal> {
+    let gone = || Refusal::missing(format!("{owner} has no {attribute} `{}`", word(value).0));
     match attribute {
         "IncomingUser" => {
             let accounts = list(keys, "accounts");
@@ -463,7 +494,7 @@ pub(crate) fn remove_target_attribute(
             return Err(Refusal::invalid(text));
         }
     }
-    Ok(put(name, edited))
+    Ok(())
 }
 
 /// The value of an attribute without effect, where one was written.
@@ -557,13 +588,12 @@ pub(crate) fn write(state: &State, name: &str, key: &str, value: &str) -> Result
         }
         return Ok(put(name, edited));
     }
-    if let Some(place) = place_of(key, "IncomingUser") {
-        list(keys, "accounts")[place] = read_account(value)?;
+    if key == "OutgoingUser" || place_of(key, "IncomingUser").is_some() {
+        write_account(keys, key, value)?;
         return Ok(put(name, edited));
     }
     match key {
         "enabled" => drop(keys.insert("enabled".to_owned(), switch(value).ok_or_else(bad)?.into())),
-        "OutgoingUser" => drop(keys.insert("mutual".to_owned(), read_account(value)?)),
         "rel_tgt_id" => set_port(state, name, keys, value)?,
         "alias" if value.is_empty() => drop(keys.remove("alias")),
         "alias" => drop(keys.insert("alias".to_owned(), value.into())),

@@ -9,7 +9,7 @@ use crate::change::{Change, Wanted};
 use crate::copies::CopyMap;
 use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
 use crate::node::{Directory, File, Node};
-use crate::state::{Connection, Device, PathKind, Served, Session, State, Tuned, cpu_mask};
+use crate::state::{Connection, Device, Nagle, PathKind, Served, Session, State, Tuned, cpu_mask};
 use crate::write::{COMMAND_MAX, write};
 
 /// Objects that changes are carried out on, as the server would.
@@ -20,6 +20,7 @@ struct World {
     settings: BTreeMap<&'static str, u64>,
     tuned: BTreeMap<Tuned, String>,
     copies: CopyMap,
+    described: BTreeMap<String, Keys>,
 }
 
 impl World {
@@ -53,6 +54,17 @@ impl World {
         state.tuned.clone_from(&self.tuned);
         state.copies.clone_from(&self.copies);
         state.copies.follow(self.devices.keys());
+        let described = |name: &str| self.described.get(name).cloned().unwrap_or_default();
+        state.discovery = described("discovery");
+        state.transmit = described("transmit");
+        let shown = |key: &str, default: u32| match state.transmit.get(key) {
+            Some(value) => value.to_string(),
+            None => default.to_string(),
+        };
+        state.nagle = Nagle {
+            threshold: shown("nagle-threshold", 96),
+            margin: shown("nagle-margin", 40).parse().unwrap(),
+        };
         state
     }
 
@@ -99,6 +111,7 @@ impl World {
             for (id, keys) in objects {
                 let kind = match id.kind {
                     ObjectKind::Volume => &mut self.devices,
+                    ObjectKind::Setting => &mut self.described,
                     _ => &mut self.targets,
                 };
                 match keys {
@@ -183,7 +196,9 @@ fn errors_are_numbers_of_the_kernel() {
         ("sys/handlers/vcdrom/mgmt", "add_device cd ", EOPNOTSUPP),
         (driver, "add_target iqn.2026-11.com.example:a ", EEXIST),
         (driver, "del_target iqn.2026-11.com.example:b", ENOENT),
-        (driver, "add_attribute IncomingUser a b", EOPNOTSUPP),
+        (driver, "add_attribute IncomingUser a", EINVAL),
+        (driver, "add_attribute allowed_portal 1", EINVAL),
+        (driver, "del_attribute IncomingUser a", ENOENT),
         (luns, "add disk0 0", EEXIST),
         (luns, "add disk0 1", EEXIST),
         (luns, "add disk9 1", EINVAL),
@@ -1034,4 +1049,60 @@ fn attributes_of_the_copy_manager_are_kept_and_shown() {
     );
     assert!(world.names(&format!("{COPIES}/sessions")).is_empty());
     assert!(world.find(&format!("{COPIES}/enabled")).is_none());
+}
+
+#[test]
+fn accounts_of_the_driver_are_those_of_discovery() {
+    let mut world = small_world();
+    let driver = "sys/targets/iscsi";
+    let mgmt = &format!("{driver}/mgmt");
+    for user in ["bar 12CharSecret", "joe 12charsecret"] {
+        let command = format!("add_attribute IncomingUser {user}");
+        world.write(mgmt, &command).unwrap();
+    }
+    assert_eq!(
+        world.write(mgmt, "add_attribute IncomingUser joe another"),
+        Err(EEXIST)
+    );
+    let second = &format!("{driver}/IncomingUser1");
+    assert_eq!(world.read(second), "joe 12charsecret\n[key]\n");
+    let Some(Node::File(file)) = world.find(second) else {
+        panic!("no account");
+    };
+    assert_eq!(file.mode(&world.state()), 0o600);
+    world.write(second, "joe changed-secret").unwrap();
+    let accounts = &world.described["discovery"]["accounts"];
+    assert_eq!(accounts[1]["secret"], "changed-secret");
+    world
+        .write(mgmt, "del_attribute IncomingUser joe changed-secret")
+        .unwrap();
+    world.write(mgmt, "del_attribute IncomingUser bar").unwrap();
+    assert!(world.described.is_empty());
+    assert!(world.find(&format!("{driver}/IncomingUser")).is_none());
+}
+
+#[test]
+fn threshold_and_margin_are_set_in_both_trees() {
+    let mut world = small_world();
+    let (new, old) = ("sys/targets/iscsi", "proc/scsi_tgt/iscsi");
+    assert_eq!(world.read(&format!("{new}/nagle_threshold")), "96\n");
+    world
+        .write(&format!("{new}/nagle_threshold"), "32\n")
+        .unwrap();
+    world.write(&format!("{old}/nagle_margin"), "5\n").unwrap();
+    assert_eq!(world.read(&format!("{old}/nagle_threshold")), "32\n");
+    assert_eq!(world.read(&format!("{new}/nagle_margin")), "5\n[key]\n");
+    let threshold = &format!("{new}/nagle_threshold");
+    for value in ["-1", "many", "5000000000", ""] {
+        assert_eq!(world.write(threshold, value), Err(EINVAL), "{value}");
+    }
+    assert_eq!(
+        world.write(&format!("{new}/nagle_margin"), "infinite"),
+        Err(EINVAL)
+    );
+    world.write(threshold, "infinite").unwrap();
+    assert_eq!(
+        world.described["transmit"]["nagle-threshold"],
+        serde_json::json!("infinite")
+    );
 }

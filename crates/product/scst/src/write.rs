@@ -5,7 +5,7 @@ use crate::command::{self, Command, word};
 use crate::errno::{E2BIG, EROFS, Refusal};
 use crate::node::{DRIVER_SETTINGS, File, Handler, SETTINGS, TUNED};
 use crate::state::State;
-use crate::{copies, device, procfs, target};
+use crate::{copies, device, driver, procfs, target};
 
 /// Commands are shorter, as in sysfs.
 pub const COMMAND_MAX: usize = 4096;
@@ -50,6 +50,8 @@ pub fn write(state: &State, file: &File, bytes: &[u8]) -> Result<Wanted, Refusal
             Ok(Change::Nothing.into())
         }
         File::Driver(name) => fixed(&DRIVER_SETTINGS, name, text),
+        File::DriverAttribute(name) => driver::write(state, name, text).map(Wanted::from),
+        File::ProcNagle(name) => driver::write(state, name, text).map(Wanted::from),
         File::Group(target, group, name) => target::tune(state, target, Some(group), name, text)
             .unwrap_or_else(|| fixed(&target::GROUP_FIXED, name, text)),
         File::Session(target, name, "force_close") => {
@@ -120,6 +122,9 @@ fn of_handler(state: &State, handler: Handler, verb: &str, rest: &str) -> Result
 }
 
 fn of_driver(state: &State, verb: &str, rest: &str) -> Result<Change, Refusal> {
+    if matches!(verb, "add_attribute" | "del_attribute") {
+        return driver::change(state, verb, rest);
+    }
     let (name, rest) = word(rest);
     let name = &*state.target_name(name);
     match verb {
@@ -127,14 +132,6 @@ fn of_driver(state: &State, verb: &str, rest: &str) -> Result<Change, Refusal> {
         "del_target" => target::remove(state, name),
         "add_target_attribute" => target::add_target_attribute(state, name, rest),
         "del_target_attribute" => target::remove_target_attribute(state, name, rest),
-        "add_attribute" | "del_attribute" if matches!(name, "IncomingUser" | "OutgoingUser") => {
-            Err(Refusal::unsupported(
-                "accounts of discovery are in [discovery] of the configuration file",
-            ))
-        }
-        "add_attribute" | "del_attribute" => Err(Refusal::invalid(format!(
-            "the driver has no attribute `{name}`"
-        ))),
         _ => Err(target::unknown(verb)),
     }
 }

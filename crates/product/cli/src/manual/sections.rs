@@ -34,6 +34,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("volume", &VOLUME),
     ("pool", &POOL),
     ("target", &TARGET),
+    ("setting", &SETTING),
     ("session", &SESSION),
     ("plan", &PLAN),
     ("apply", &APPLY),
@@ -737,6 +738,28 @@ const POOL: Page = Page {
         ("longshore-volume", "1"),
         ("longshore.toml", "5"),
     ],
+};
+
+const SETTING: Page = Page {
+    notes: &[
+        "A change is atomic and survives a restart of the server. What the configuration file or the command line says is \
+         changed there. A setting that nobody describes has its defaults, and is in no list.",
+    ],
+    signals: &[],
+    exit_status: DONE,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        (
+            "Send responses by Adaptive Nagle, with a threshold of 32 requests:",
+            "longshore setting set transmit transmit=adaptive-nagle nagle-threshold=32",
+        ),
+        (
+            "Let initiators discover with an account alone:",
+            "longshore setting set discovery 'accounts=[{\"user\": \"web1\", \"secret-file\": \"/etc/longshore/web1\"}]'",
+        ),
+    ],
+    see_also: &[("longshore", "1"), ("longshore.toml", "5")],
 };
 
 const TARGET: Page = Page {

@@ -118,6 +118,10 @@ const VERBS: &[&str] = &[
     "target disable nqn.2026-11.x:y",
     "target enable iqn.2026-11.x:y",
     "target enable nqn.2026-11.x:y",
+    "setting list",
+    "setting show transmit",
+    "setting set transmit nagle-margin=7",
+    "setting remove discovery",
     "target remove iqn.2026-11.x:y",
     "target remove nqn.2026-11.x:y",
     "pool list",
@@ -231,6 +235,7 @@ fn every_request_of_the_verbs_is_in_the_openapi_document() {
     let others = [
         "getOperation",
         "planConfig",
+        "putSetting",
         "healthz",
         "readyz",
         "openapi",

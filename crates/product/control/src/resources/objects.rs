@@ -1,4 +1,4 @@
-//! Volumes, targets and subsystems.
+//! Volumes, targets, subsystems and settings.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct Names {
     actions: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const NAMES: [Names; 3] = [
+const NAMES: [Names; 4] = [
     Names {
         kind: ObjectKind::Volume,
         list: "/api/v1/volumes",
@@ -107,6 +107,19 @@ const NAMES: [Names; 3] = [
                 "Serve an NVMe subsystem again",
             ),
         ],
+    },
+    Names {
+        kind: ObjectKind::Setting,
+        list: "/api/v1/settings",
+        one: "/api/v1/settings/{name}",
+        ids: [
+            "listSettings",
+            "getSetting",
+            "putSetting",
+            "patchSetting",
+            "deleteSetting",
+        ],
+        actions: &[],
     },
 ];
 
@@ -231,7 +244,7 @@ async fn objects(State(app): State<Arc<App>>, kind: ObjectKind) -> Answer {
 fn is_named(object: &Object, name: &str) -> bool {
     match object.id.kind {
         ObjectKind::Target => object.id.name.eq_ignore_ascii_case(name),
-        ObjectKind::Volume | ObjectKind::Subsystem => object.id.name == name,
+        ObjectKind::Volume | ObjectKind::Subsystem | ObjectKind::Setting => object.id.name == name,
     }
 }
 
@@ -244,6 +257,7 @@ pub(crate) fn find(app: &App, kind: ObjectKind, name: &str) -> Result<Object, Fa
         let problem = Problem::new(ProblemCode::NotFound, title);
         let advice = match kind {
             ObjectKind::Volume => "list the volumes: longshore volume list",
+            ObjectKind::Setting => "list the settings that are made: longshore setting list",
             _ => "list the targets and subsystems: longshore target list",
         };
         problem

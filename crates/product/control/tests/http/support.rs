@@ -71,7 +71,7 @@ impl ControlPlane for Plane {
                 "iqn.2026-11.x:y",
                 json!({"luns": [{"lun": 0, "volume": "a"}]}),
             ),
-            ObjectKind::Subsystem => return Vec::new(),
+            ObjectKind::Subsystem | ObjectKind::Setting => return Vec::new(),
         };
         let draining = self.draining.lock().unwrap().contains(&name.to_owned());
         vec![Object {

@@ -6,6 +6,7 @@ use std::path::Path;
 use longshore_api::change::KeyChange;
 use longshore_api::object::{Keys, ObjectId, ObjectKind, PATHS};
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::tables::table_of_setting;
 use longshore_volume::{Eui64, Naa, Nguid};
 use serde_json::Value;
 
@@ -28,20 +29,22 @@ const DEFAULTS: [(&str, Value); 9] = [
     ("accounts", Value::Array(Vec::new())),
 ];
 
-/// The key that holds the name of an object in the file.
-pub(super) const fn name_key(kind: ObjectKind) -> &'static str {
+/// The key that holds the name of an object in the file. A setting has its name from its table.
+pub(super) const fn name_key(kind: ObjectKind) -> Option<&'static str> {
     match kind {
-        ObjectKind::Volume | ObjectKind::Target => "name",
-        ObjectKind::Subsystem => "nqn",
+        ObjectKind::Volume | ObjectKind::Target => Some("name"),
+        ObjectKind::Subsystem => Some("nqn"),
+        ObjectKind::Setting => None,
     }
 }
 
 /// The table that describes an object in the file.
-pub(super) const fn table_name(kind: ObjectKind) -> &'static str {
-    match kind {
+pub(super) fn table_name(id: &ObjectId) -> &str {
+    match id.kind {
         ObjectKind::Volume => "volume",
         ObjectKind::Target => "target",
         ObjectKind::Subsystem => "subsystem",
+        ObjectKind::Setting => table_of_setting(&id.name),
     }
 }
 
@@ -68,10 +71,11 @@ pub(super) fn table_from_toml(table: toml::Table) -> Keys {
 /// An object as text of a file. The numbers of JSON that TOML cannot hold are refused, and `null`.
 pub(super) fn to_text(id: &ObjectId, keys: &Keys) -> Result<String, Box<Problem>> {
     let mut table = toml::Table::new();
-    let name = toml::Value::String(id.name.clone());
-    table.insert(name_key(id.kind).to_owned(), name);
+    if let Some(key) = name_key(id.kind) {
+        table.insert(key.to_owned(), toml::Value::String(id.name.clone()));
+    }
     for (key, value) in keys {
-        if key == name_key(id.kind) {
+        if Some(&**key) == name_key(id.kind) {
             if value.as_str() != Some(&*id.name) {
                 let title = format!("`{key}` is not the name of {id}");
                 let problem = Problem::new(ProblemCode::Invalid, title).about(id);
@@ -81,8 +85,12 @@ pub(super) fn to_text(id: &ObjectId, keys: &Keys) -> Result<String, Box<Problem>
         }
         table.insert(key.clone(), to_toml(id, key, value)?);
     }
-    let tables = toml::Value::Array(vec![toml::Value::Table(table)]);
-    let document = toml::Table::from_iter([(table_name(id.kind).to_owned(), tables)]);
+    let table = toml::Value::Table(table);
+    let tables = match id.kind {
+        ObjectKind::Setting => table,
+        _ => toml::Value::Array(vec![table]),
+    };
+    let document = toml::Table::from_iter([(table_name(id).to_owned(), tables)]);
     toml::to_string(&document).map_err(|_| {
         let title = "its keys cannot be written as TOML";
         Box::new(Problem::new(ProblemCode::Invalid, title).about(id))

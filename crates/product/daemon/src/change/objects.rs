@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longshore_api::object::{Document, Keys, ObjectId, ObjectKind, Owner};
+use longshore_api::object::{
+    DISCOVERY, Document, Keys, ObjectId, ObjectKind, Owner, SETTINGS, TRANSMIT, TRANSMIT_KEYS,
+};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_iscsi::name::IscsiName;
 use longshore_pool::PoolOptions;
@@ -17,6 +19,7 @@ use crate::config::file::ConfigFile;
 use crate::config::pool::{Compression, Reserve};
 use crate::config::subsystem::DEFAULT_SUBSYSTEM;
 use crate::config::target::DEFAULT_TARGET;
+use crate::config::transmit::{NagleThreshold, TransmitKeys};
 use crate::config::{Arguments, Config};
 
 /// An object as somebody describes it.
@@ -42,19 +45,20 @@ impl Described {
     /// They cannot be read as a table of the file.
     pub fn of_api(id: &ObjectId, keys: Keys) -> Result<Arc<Self>, Box<Problem>> {
         let mut keys = keys;
-        keys.remove(keys::name_key(id.kind))
-            .map_or(Ok(()), |name| {
-                if name.as_str() == Some(&*id.name) {
-                    return Ok(());
-                }
-                let title = format!("{id}: its keys name another object, {name}");
-                let problem = Problem::new(ProblemCode::Invalid, title).about(id);
-                Err(Box::new(problem.advise("leave the name out of the keys")))
-            })?;
+        check_setting(id, &keys)?;
+        let name = keys::name_key(id.kind).and_then(|key| keys.remove(key));
+        name.map_or(Ok(()), |name| {
+            if name.as_str() == Some(&*id.name) {
+                return Ok(());
+            }
+            let title = format!("{id}: its keys name another object, {name}");
+            let problem = Problem::new(ProblemCode::Invalid, title).about(id);
+            Err(Box::new(problem.advise("leave the name out of the keys")))
+        })?;
         keys::check_paths(id, &keys)?;
         // A map of all volumes in order would change by itself with every volume.
         let map = match id.kind {
-            ObjectKind::Volume => None,
+            ObjectKind::Volume | ObjectKind::Setting => None,
             ObjectKind::Target => Some("luns"),
             ObjectKind::Subsystem => Some("namespaces"),
         };
@@ -83,12 +87,65 @@ impl Described {
     }
 }
 
+/// Refuses settings that cannot change while the server runs.
+fn check_setting(id: &ObjectId, keys: &Keys) -> Result<(), Box<Problem>> {
+    if id.kind != ObjectKind::Setting {
+        return Ok(());
+    }
+    if !SETTINGS.contains(&&*id.name) {
+        let title = format!("there is no {id} that can change while the server runs");
+        let problem = Problem::new(ProblemCode::NotFound, title).about(id);
+        let known = SETTINGS.join(" and ");
+        return Err(Box::new(problem.advise(format!(
+            "these are {known}; all others are in the configuration file"
+        ))));
+    }
+    let mut keys = keys.keys();
+    match keys.find(|key| id.name == TRANSMIT && !TRANSMIT_KEYS.contains(&&***key)) {
+        Some(key) => {
+            let title = format!("{id}: `{key}` is none of its keys");
+            let problem = Problem::new(ProblemCode::Invalid, title).about(id);
+            Err(Box::new(problem.advise(format!(
+                "its keys are {}",
+                TRANSMIT_KEYS.join(", ")
+            ))))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The settings of a file that are objects as well.
+fn settings_of(file: &ConfigFile, table: &toml::Table) -> Vec<(ObjectId, Keys)> {
+    let of = |name: &str| table.get(keys::table_name(&setting(name))).cloned();
+    let mut found = Vec::new();
+    for name in SETTINGS {
+        let Some(toml::Value::Table(table)) = of(name) else {
+            continue;
+        };
+        let mut keys = keys::table_from_toml(table);
+        if name == TRANSMIT {
+            keys.retain(|key, _| TRANSMIT_KEYS.contains(&&**key));
+        }
+        if !keys.is_empty() || (name == DISCOVERY && file.document.discovery.is_some()) {
+            found.push((setting(name), keys));
+        }
+    }
+    found
+}
+
+fn setting(name: &str) -> ObjectId {
+    ObjectId {
+        kind: ObjectKind::Setting,
+        name: name.to_owned(),
+    }
+}
+
 /// The object by the form of its name in which names are compared.
 #[must_use]
 pub fn normal_id(id: &ObjectId) -> ObjectId {
     let name = match id.kind {
         ObjectKind::Target => IscsiName::parse(&id.name).ok(),
-        ObjectKind::Volume | ObjectKind::Subsystem => None,
+        ObjectKind::Volume | ObjectKind::Subsystem | ObjectKind::Setting => None,
     };
     ObjectId {
         kind: id.kind,
@@ -220,20 +277,39 @@ pub fn of_file(file: &ConfigFile) -> FileKeys {
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let document = &file.document;
     let mut objects = Vec::new();
-    for kind in ObjectKind::ALL {
+    for (id, keys) in settings_of(file, &table) {
+        let described = Described {
+            owner: Owner::File,
+            location: Some(file.path.display().to_string()),
+            normal: keys::normal(&keys, &directory),
+            keys,
+            source: None,
+            is_default: false,
+        };
+        objects.push((id, Arc::new(described)));
+    }
+    for kind in ObjectKind::SERVED {
         let spans: Vec<std::ops::Range<usize>> = match kind {
             ObjectKind::Volume => document.volume.iter().map(|it| it.name.span()).collect(),
             ObjectKind::Target => document.target.iter().map(|it| it.name.span()).collect(),
             ObjectKind::Subsystem => document.subsystem.iter().map(|it| it.nqn.span()).collect(),
+            ObjectKind::Setting => Vec::new(),
         };
-        let Some(toml::Value::Array(tables)) = table.remove(keys::table_name(kind)) else {
+        let Some(name_key) = keys::name_key(kind) else {
+            continue;
+        };
+        let nameless = ObjectId {
+            kind,
+            name: String::new(),
+        };
+        let Some(toml::Value::Array(tables)) = table.remove(keys::table_name(&nameless)) else {
             continue;
         };
         for (value, span) in tables.into_iter().zip(spans) {
             let toml::Value::Table(mut table) = value else {
                 continue;
             };
-            let Some(toml::Value::String(name)) = table.remove(keys::name_key(kind)) else {
+            let Some(toml::Value::String(name)) = table.remove(name_key) else {
                 continue;
             };
             let at = file.location(span);
@@ -255,10 +331,23 @@ pub fn of_file(file: &ConfigFile) -> FileKeys {
     }
 }
 
-/// The volumes of the command line.
+/// The volumes of the command line, and when responses are sent.
 #[must_use]
 pub fn of_arguments(arguments: &Arguments) -> Vec<(ObjectId, Arc<Described>)> {
     let here = std::env::current_dir().unwrap_or_default();
+    let transmit = &arguments.transmit;
+    let transmit = (*transmit != TransmitKeys::default()).then(|| {
+        let keys = of_transmit(transmit);
+        let described = Described {
+            owner: Owner::CommandLine,
+            location: None,
+            normal: keys.clone(),
+            keys,
+            source: None,
+            is_default: false,
+        };
+        (setting(TRANSMIT), Arc::new(described))
+    });
     let volumes = arguments.volumes.iter().filter_map(|argument| {
         let spec = argument.settings.clone().specification(&argument.name)?;
         let keys = keys_of(&spec);
@@ -276,7 +365,28 @@ pub fn of_arguments(arguments: &Arguments) -> Vec<(ObjectId, Arc<Described>)> {
         };
         Some((id, Arc::new(described)))
     });
-    volumes.collect()
+    volumes.chain(transmit).collect()
+}
+
+/// What the command line says of when responses are sent.
+fn of_transmit(given: &TransmitKeys) -> Keys {
+    let threshold = given.nagle_threshold.map(|it| match it {
+        NagleThreshold::Requests(number) => Value::from(number),
+        NagleThreshold::Infinite => it.to_string().into(),
+    });
+    let keys = [
+        ("transmit", given.policy.map(|it| it.to_string().into())),
+        ("nagle-threshold", threshold),
+        ("nagle-margin", given.nagle_margin.map(Value::from)),
+        (
+            "nagle-cycles",
+            given.nagle_cycles.map(|it| it.to_string().into()),
+        ),
+        ("send", given.send.map(|it| it.to_string().into())),
+    ];
+    let keys = keys.into_iter();
+    keys.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
 }
 
 /// What was said of a volume of the command line, without passwords.

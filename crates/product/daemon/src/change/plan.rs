@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use longshore_api::change::{Action, KeyChange, Plan, Step};
-use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
+use longshore_api::object::{DISCOVERY, Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Session;
 use longshore_iscsi::server::directory::{Authentication, ChapAccount};
@@ -93,15 +93,18 @@ pub(super) fn steps(before: &Objects, after: &Objects) -> Vec<Step> {
             ));
         }
     }
+    // Those of the file are told as settings.
+    let is_told = |step: &Step| step.id.kind != ObjectKind::Setting || step.owner == Owner::Api;
     let place = |step: &Step| match (step.action, step.id.kind) {
         (Action::Add, ObjectKind::Volume) => 0,
         (Action::Change | Action::Adopt, ObjectKind::Volume) => 1,
         (Action::Add, _) => 2,
         (Action::Change | Action::Adopt, _) => 3,
-        (Action::Remove, ObjectKind::Target | ObjectKind::Subsystem) => 4,
+        (Action::Remove, ObjectKind::Target | ObjectKind::Subsystem | ObjectKind::Setting) => 4,
         (Action::Remove, ObjectKind::Volume) => 5,
     };
     let mut steps: Vec<Step> = added.into_iter().chain(changed).chain(removed).collect();
+    steps.retain(is_told);
     steps.sort_by_key(place);
     steps
 }
@@ -128,7 +131,8 @@ fn effect(action: Action, kind: ObjectKind, changes: &[KeyChange]) -> Option<Str
     };
     let effect = match (action, kind) {
         (Action::Remove, ObjectKind::Volume) => "accepted commands end first; the data stay",
-        (Action::Remove, _) => "its sessions end",
+        (Action::Remove, ObjectKind::Target | ObjectKind::Subsystem) => "its sessions end",
+        (_, ObjectKind::Setting) if starts(&["accounts", "mutual", "chap"]) => "for new sessions",
         (Action::Change, ObjectKind::Volume) if starts(&["size"]) => {
             "hosts are notified of the new size"
         }
@@ -439,7 +443,9 @@ pub(super) fn add_secrets(plan: &mut Plan, after: &Objects, configs: (&Config, &
                 .push(step_of(Action::Change, &id, object, vec![change]));
         }
     }
-    if !is_same(&configs.0.discovery, &configs.1.discovery) && plan.settings.is_empty() {
+    let is_told = plan.steps.iter().any(|step| step.id.name == DISCOVERY);
+    if !is_same(&configs.0.discovery, &configs.1.discovery) && plan.settings.is_empty() && !is_told
+    {
         plan.settings.push(KeyChange {
             key: "discovery.accounts".to_owned(),
             before: Some("set".into()),

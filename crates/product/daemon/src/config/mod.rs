@@ -300,7 +300,6 @@ impl Config {
         };
         if let Some(file) = file {
             problems.note(config.take_settings(file));
-            problems.note(config.take_discovery(file, &mut warnings));
         }
         config.named = Named {
             targets: file.is_some_and(|file| !file.document.target.is_empty()),
@@ -312,6 +311,7 @@ impl Config {
             .into_iter()
             .chain(objects.map(|object| (parts.unknown, object)))
         {
+            problems.note(config.take_discovery(file, &mut warnings));
             config.take_targets(file, &names, unknown, &mut warnings, &mut problems);
             config.take_subsystems(file, &names, unknown, &mut warnings, &mut problems);
         }
@@ -327,7 +327,7 @@ impl Config {
         replace(&mut config.api.socket, arguments.socket.clone());
         problems.note(config.check_api());
         replace(&mut config.engine.kind, arguments.engine);
-        if let Some(transmit) = problems.note(config.transmit.settle(file)) {
+        if let Some(transmit) = problems.note(config.transmit.settle(file, parts.objects)) {
             config.engine.transmit = transmit;
         }
         replace(&mut config.engine.splice, arguments.splice);

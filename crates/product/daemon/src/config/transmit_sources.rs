@@ -1,6 +1,7 @@
-//! The sources of the transmit settings: the command line wins over the file, and the file over the environment.
+//! The sources of the transmit settings: the command line wins over the API and the file, and these over the environment.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::file::ConfigFile;
 use super::problem::Problem;
@@ -14,11 +15,18 @@ pub struct TransmitSources {
 }
 
 impl TransmitSources {
-    /// What they say together, given what the file says.
-    pub(super) fn settle(&self, file: Option<&ConfigFile>) -> Result<TransmitConfig, Problem> {
+    /// What they say together, given what the file and the objects of the API say.
+    pub(super) fn settle(
+        &self,
+        file: Option<&ConfigFile>,
+        objects: &[Arc<ConfigFile>],
+    ) -> Result<TransmitConfig, Problem> {
         let mut config = TransmitConfig::default();
         TransmitKeys::from_environment(|name| std::env::var(name).ok())?.apply(&mut config);
-        if let Some(file) = file {
+        for file in file
+            .into_iter()
+            .chain(objects.iter().map(|object| &**object))
+        {
             file.document.engine.transmit_keys().apply(&mut config);
         }
         self.arguments.apply(&mut config);
@@ -31,7 +39,7 @@ impl TransmitSources {
     /// What is wrong with the file, or with the environment.
     pub fn read(&self) -> Result<TransmitConfig, Problem> {
         let file = self.file.as_deref().map(ConfigFile::load).transpose()?;
-        self.settle(file.as_ref())
+        self.settle(file.as_ref(), &[])
     }
 }
 
@@ -102,7 +110,7 @@ mod tests {
             },
         };
         let file = file("[engine]\ntransmit = \"nagle\"\nnagle-margin = 5\n").unwrap();
-        let config = sources.settle(Some(&file)).unwrap();
+        let config = sources.settle(Some(&file), &[]).unwrap();
         assert_eq!(config.policy, TransmitPolicy::Nagle);
         assert_eq!(config.nagle_margin, 7);
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_api::change::{Applied, Caller, ChangeOptions, Revision, Wish};
-use longshore_api::object::{Document, Keys, ObjectId};
+use longshore_api::object::{DISCOVERY, Document, Keys, ObjectId};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_scst::change::Change;
@@ -16,7 +16,7 @@ use longshore_scst::errno::{self, Refusal};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
 use longshore_scst::state::{
-    Connection, Device, PathKind, Served, Session, State, Tuned, cpu_mask,
+    Connection, Device, Nagle, PathKind, Served, Session, State, Tuned, cpu_mask,
 };
 use longshore_scst::write;
 use longshore_server::Control;
@@ -129,6 +129,16 @@ impl Source {
         copies.follow(state.devices.keys());
         state.copies.clone_from(&copies);
         drop(copies);
+        for (name, _, keys) in &whole.settings {
+            match &**name {
+                DISCOVERY => state.discovery.clone_from(keys),
+                _ => state.transmit.clone_from(keys),
+            }
+        }
+        state.nagle = Nagle {
+            threshold: whole.transmit.nagle_threshold.to_string(),
+            margin: whole.transmit.nagle_margin,
+        };
         state.look_at = Some(look_at);
         for volume in &whole.in_subsystems {
             *state.in_subsystems.entry(volume.clone()).or_default() += 1;

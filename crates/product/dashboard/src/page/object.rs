@@ -36,6 +36,7 @@ pub fn object(
     let section = match kind {
         ObjectKind::Volume => Section::Volumes,
         ObjectKind::Target | ObjectKind::Subsystem => Section::Targets,
+        ObjectKind::Setting => Section::Configuration,
     };
     let may_change = frame.viewer.may(Role::Admin);
     let is_ours = object.owner == Owner::Api;
@@ -139,14 +140,14 @@ fn entries(object: &Object) -> Option<Vec<(u64, &str, bool)>> {
 const fn map_keys(kind: ObjectKind) -> (&'static str, &'static str) {
     match kind {
         ObjectKind::Subsystem => ("namespaces", "nsid"),
-        ObjectKind::Target | ObjectKind::Volume => ("luns", "lun"),
+        ObjectKind::Target | ObjectKind::Volume | ObjectKind::Setting => ("luns", "lun"),
     }
 }
 
 const fn number_word(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Subsystem => "NSID",
-        ObjectKind::Target | ObjectKind::Volume => "LUN",
+        ObjectKind::Target | ObjectKind::Volume | ObjectKind::Setting => "LUN",
     }
 }
 
@@ -298,7 +299,9 @@ fn map_entry(object: &Object, volumes: &[Object]) -> Markup {
 const fn peer_keys(kind: ObjectKind) -> (&'static str, &'static str) {
     match kind {
         ObjectKind::Subsystem => ("hosts", "Host"),
-        ObjectKind::Target | ObjectKind::Volume => ("initiators", "Initiator"),
+        ObjectKind::Target | ObjectKind::Volume | ObjectKind::Setting => {
+            ("initiators", "Initiator")
+        }
     }
 }
 

@@ -78,11 +78,11 @@ pub fn targets(frame: &Frame<'_>, content: &Targets<'_>) -> String {
 }
 
 fn protocol(target: &Object) -> &'static str {
-    use longshore_api::object::ObjectKind::{Subsystem, Target, Volume};
+    use longshore_api::object::ObjectKind::{Setting, Subsystem, Target, Volume};
     match target.id.kind {
         Target => "iSCSI",
         Subsystem => "NVMe/TCP",
-        Volume => MISSING,
+        Setting | Volume => MISSING,
     }
 }
 

@@ -159,7 +159,7 @@ fn pages(role: Role) -> Vec<(&'static str, String)> {
         data: Value::Null,
     }];
     let [all_volumes, all_targets, all_subsystems] =
-        ObjectKind::ALL.map(|kind| objects(kind, Owner::Api));
+        ObjectKind::SERVED.map(|kind| objects(kind, Owner::Api));
     let mut document = Document::default();
     let described = keys(&json!({"path": HOSTILE}));
     document.volumes.insert(HOSTILE.to_owned(), described);

@@ -75,6 +75,7 @@ pub(super) fn uses(kind: ObjectKind, sessions: &[Session]) -> Uses<'_> {
         let used = match kind {
             ObjectKind::Volume => &session.volumes[..],
             ObjectKind::Target | ObjectKind::Subsystem => std::slice::from_ref(&session.target),
+            ObjectKind::Setting => &[],
         };
         for name in used {
             *uses.entry(name).or_default() += 1;

@@ -252,6 +252,7 @@ fn refuse_other(now: &Now, id: &ObjectId, plan: &Plan) -> Result<(), Refused> {
     let verb = match id.kind {
         ObjectKind::Volume => "volume",
         ObjectKind::Target | ObjectKind::Subsystem => "target",
+        ObjectKind::Setting => "setting",
     };
     Err(Box::new(problem.about(id).advise(format!(
         "choose another name, or change it: longshore {verb} set"

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longshore_api::change::Revision;
 use longshore_api::object::{Document, Keys, ObjectKind, Owner};
+use longshore_server::config::TransmitConfig;
 use serde_json::{Value, json};
 
 use super::super::objects::Described;
@@ -17,6 +18,10 @@ pub struct Whole {
     pub api: Document,
     pub volumes: Vec<WholeVolume>,
     pub targets: Vec<(String, Owner, Keys)>,
+    /// Settings that are described, by name.
+    pub settings: Vec<(String, Owner, Keys)>,
+    /// When responses are sent.
+    pub transmit: TransmitConfig,
     /// Volumes in maps of subsystems.
     pub in_subsystems: Vec<String>,
     /// Commands that a session may have outstanding.
@@ -61,6 +66,8 @@ impl Plane {
             luns.or_insert_with(|| volumes_in_order(&now.config));
             (id.name.clone(), described.owner, keys)
         });
+        let settings = of(ObjectKind::Setting)
+            .map(|(id, described)| (id.name.clone(), described.owner, keys(described)));
         let subsystems = now.config.subsystems.iter();
         let maps = subsystems.flat_map(|subsystem| subsystem.maps().flatten());
         let in_subsystems = maps.map(|entry| now.config.volumes[entry.volume].spec.name.clone());
@@ -69,6 +76,8 @@ impl Plane {
             api: now.objects.api_document(),
             volumes: volumes.collect(),
             targets: targets.collect(),
+            settings: settings.collect(),
+            transmit: now.config.engine.transmit,
             in_subsystems: in_subsystems.collect(),
             queue_depth: u64::from(now.config.limits.queue_depth),
             nop_interval: now.config.limits.nop_interval,

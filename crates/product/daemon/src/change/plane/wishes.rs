@@ -57,8 +57,13 @@ impl Plane {
             }
             Wish::Patch { patch, .. } => {
                 let id = &named.expect("a wish with an object");
-                let before = changeable(now, id)?.ok_or_else(|| unknown(id))?;
-                let mut keys = before.keys.clone();
+                let before = changeable(now, id)?;
+                let mut keys = match before {
+                    Some(before) => before.keys.clone(),
+                    // Settings have their values whether somebody describes them or not.
+                    None if id.kind == ObjectKind::Setting => Keys::new(),
+                    None => return Err(unknown(id)),
+                };
                 keys::merge(&mut keys, patch);
                 put(now, &mut wanted.api, id, keys)?;
             }
