@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_scst::change::Change;
-use longshore_scst::copies::CopyMap;
+use longshore_scst::map::CopyMap;
 use longshore_scst::node::{Directory, Node};
 use longshore_scst::state::{Connection, Device, Session, State, Tuned};
 use longshore_scst::write::write;

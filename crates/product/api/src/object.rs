@@ -25,7 +25,7 @@ pub enum ObjectKind {
     Volume,
     Target,
     Subsystem,
-    /// One of [`SETTINGS`].
+    /// Settings of the server, by the names in [`SETTINGS`].
     Setting,
 }
 

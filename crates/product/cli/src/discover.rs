@@ -58,6 +58,9 @@ enum AskedError {
     Scheme(String),
 }
 
+/// Target and LUN of a URL in which only user and server count.
+const NO_VOLUME: &str = "iqn.2026-11.local.longshore:discovery/0";
+
 fn parse_asked(text: &str) -> Result<Asked, AskedError> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return Ok(Asked {
@@ -78,7 +81,11 @@ fn parse_asked(text: &str) -> Result<Asked, AskedError> {
             url: None,
         });
     }
-    let url: Url = text.parse()?;
+    // A user and a server: the volume that completes the URL is never asked for.
+    let url: Url = match alone.contains(['/', '?']) {
+        false if scheme == "iscsi" => format!("iscsi://{alone}/{NO_VOLUME}").parse()?,
+        _ => text.parse()?,
+    };
     let HostPort { host, port } = url.portals()[0].clone();
     Ok(Asked {
         server: Server {
@@ -224,6 +231,8 @@ mod tests {
             ("nvme+tcp://storage", "storage", 4420, false),
             ("nvme+tcp://[fe80::1]:8009", "fe80::1", 8009, false),
             (&format!("iscsi://{volume}"), "192.0.2.7", 77, true),
+            ("iscsi://me%secret@192.0.2.7", "192.0.2.7", 3260, true),
+            ("iscsi://me%secret@[::1]:77/", "::1", 77, true),
             (
                 &format!("iscsi://me%secret@{volume}"),
                 "192.0.2.7",

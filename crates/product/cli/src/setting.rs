@@ -37,7 +37,7 @@ enum SettingVerb {
     Set {
         #[arg(value_parser = SETTINGS)]
         name: String,
-        /// Keys of [discovery], or those of [engine] for when responses are sent, such as nagle-threshold=32
+        /// Keys of the setting in the configuration file, such as nagle-threshold=32
         #[arg(value_name = "KEY=VALUE", required = true)]
         settings: Vec<Setting>,
         #[command(flatten)]

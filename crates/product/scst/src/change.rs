@@ -2,7 +2,7 @@
 
 use longshore_api::object::{Keys, ObjectId};
 
-use crate::copies::CopyMap;
+use crate::map::CopyMap;
 use crate::state::Tuned;
 
 /// What a write asks for.

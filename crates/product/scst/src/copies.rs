@@ -8,20 +8,17 @@
 //! Here copies reach all LUNs of a session, and need no target. Its target and its map are there so that configurations
 //! are carried out and read back; nothing depends on them. They last while the server runs.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::change::{Change, Wanted};
 use crate::command::{self, word};
 use crate::device::Attribute;
 use crate::errno::{EEXIST, Refusal};
-use crate::state::{Lun, State, Tuned};
+use crate::state::{State, Tuned};
 use crate::target;
 
 /// The name of the driver.
 pub(crate) const DRIVER: &str = "copy_manager";
 
-/// The name of its one target. No iSCSI target has it.
-pub(crate) const TARGET: &str = "copy_manager_tgt";
+pub(crate) use crate::map::COPY_TARGET as TARGET;
 
 /// Settings of the driver, with their values here.
 pub(crate) const DRIVER_SETTINGS: [(&str, &str); 1] = [("allow_not_connected_copy", "0")];
@@ -36,64 +33,6 @@ const ATTRIBUTES: [(&str, &str); 7] = [
     ("io_grouping_type", "auto"),
     ("rel_tgt_id", "0"),
 ];
-
-/// The map of the copy manager: all devices in the order of their names, until a command changes it. From then on each
-/// device keeps its number, and a new one gets the lowest number that is free. As in SCST, a device may have several.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopyMap {
-    luns: BTreeMap<u64, Lun>,
-    /// Devices that a command took out.
-    left_out: BTreeSet<String>,
-    is_written: bool,
-}
-
-impl CopyMap {
-    /// Takes new devices in, and those that are gone out. With the last one, what commands have changed is forgotten.
-    pub fn follow<'a>(&mut self, devices: impl Iterator<Item = &'a String>) {
-        let devices: BTreeSet<&String> = devices.collect();
-        self.luns.retain(|_, lun| devices.contains(&lun.device));
-        self.left_out.retain(|device| devices.contains(device));
-        if self.luns.is_empty() && self.left_out.is_empty() {
-            self.is_written = false;
-        }
-        if !self.is_written {
-            self.luns = (0..).zip(devices).map(|(lun, it)| (lun, of(it))).collect();
-            return;
-        }
-        let mapped: BTreeSet<&String> = self.luns.values().map(|lun| &lun.device).collect();
-        let new = devices
-            .into_iter()
-            .filter(|it| !mapped.contains(it) && !self.left_out.contains(*it));
-        let free = (0..).filter(|lun| !self.luns.contains_key(lun));
-        let added: Vec<(u64, Lun)> = free.zip(new).map(|(lun, it)| (lun, of(it))).collect();
-        self.luns.extend(added);
-    }
-
-    /// The map.
-    #[must_use]
-    pub const fn luns(&self) -> &BTreeMap<u64, Lun> {
-        &self.luns
-    }
-
-    fn take_out(&mut self, lun: u64) -> Option<()> {
-        let taken = self.luns.remove(&lun)?;
-        self.left_out.insert(taken.device);
-        Some(())
-    }
-
-    fn put(&mut self, lun: u64, device: &str) {
-        let _ = self.take_out(lun);
-        self.left_out.remove(device);
-        self.luns.insert(lun, of(device));
-    }
-}
-
-fn of(device: &str) -> Lun {
-    Lun {
-        device: device.to_owned(),
-        read_only: false,
-    }
-}
 
 /// The names of the target's attributes.
 pub(crate) fn names() -> Vec<String> {
@@ -157,7 +96,6 @@ pub(crate) fn write(state: &State, name: &str, value: &str) -> Result<Wanted, Re
 /// A command to the map.
 pub(crate) fn luns(state: &State, verb: &str, rest: &str) -> Result<Wanted, Refusal> {
     let mut map = state.copies.clone();
-    map.is_written = true;
     match verb {
         "add" | "replace" => {
             let (device, rest) = word(rest);
@@ -170,7 +108,7 @@ pub(crate) fn luns(state: &State, verb: &str, rest: &str) -> Result<Wanted, Refu
                 let text = format!("a LUN of {TARGET} has no parameter {rest}");
                 return Err(Refusal::invalid(text));
             }
-            match map.luns.get(&lun) {
+            match map.luns().get(&lun) {
                 Some(other) if other.device == device => return Ok(Change::Nothing.into()),
                 Some(_) if verb == "add" => {
                     return Err(Refusal::new(EEXIST, format!("LUN {lun} is there already")));
@@ -184,10 +122,7 @@ pub(crate) fn luns(state: &State, verb: &str, rest: &str) -> Result<Wanted, Refu
             let gone = || Refusal::missing(format!("there is no LUN {lun}"));
             map.take_out(lun).ok_or_else(gone)?;
         }
-        "clear" => {
-            let all = std::mem::take(&mut map.luns).into_values();
-            map.left_out.extend(all.map(|lun| lun.device));
-        }
+        "clear" => map.clear(),
         _ => return Err(target::unknown(verb)),
     }
     Ok(Wanted {

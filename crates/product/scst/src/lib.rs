@@ -15,13 +15,14 @@
 
 pub mod change;
 pub mod command;
-pub mod copies;
 pub mod errno;
+pub mod map;
 pub mod node;
 pub mod state;
 pub mod write;
 
 mod content;
+mod copies;
 mod device;
 mod driver;
 pub mod procfs;

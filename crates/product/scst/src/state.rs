@@ -7,7 +7,9 @@ use std::time::Duration;
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use serde_json::{Value, json};
 
-use crate::copies::{self, CopyMap};
+use crate::map::{COPY_TARGET, CopyMap};
+
+pub use crate::map::Lun;
 
 /// The name of the rule for initiators of no group.
 pub const DEFAULT_GROUP: &str = "Default";
@@ -44,13 +46,6 @@ pub struct Served {
     pub id: u32,
     /// Relative identifier of its port, the first one of several.
     pub relative_port: u16,
-}
-
-/// An entry of a map.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lun {
-    pub device: String,
-    pub read_only: bool,
 }
 
 /// A rule of a target.
@@ -121,7 +116,7 @@ pub struct State {
     /// Attributes without effect that were written.
     pub tuned: BTreeMap<Tuned, String>,
     pub copies: CopyMap,
-    /// Accounts of discovery.
+    /// Keys of the accounts of discovery.
     pub discovery: Keys,
     /// What is described of when responses are sent.
     pub transmit: Keys,
@@ -135,7 +130,7 @@ pub struct State {
 pub struct Nagle {
     /// In requests, or `infinite`.
     pub threshold: String,
-    /// In requests.
+    /// A number of requests.
     pub margin: u32,
 }
 
@@ -245,7 +240,7 @@ impl State {
     pub fn has(&self, target: &str, group: Option<&str>) -> bool {
         let found = self.targets.get(target);
         found.is_some_and(|it| group.is_none_or(|name| it.group(name).is_some()))
-            || target == copies::TARGET && group.is_none()
+            || target == COPY_TARGET && group.is_none()
     }
 
     /// Whether a path is that of a block device. Where nothing can be seen, its folder decides.
@@ -266,7 +261,7 @@ impl State {
     /// A map of a target.
     #[must_use]
     pub fn luns(&self, target: &str, group: Option<&str>) -> Option<&BTreeMap<u64, Lun>> {
-        if target == copies::TARGET {
+        if target == COPY_TARGET {
             return group.is_none().then(|| self.copies.luns());
         }
         let target = self.targets.get(target)?;

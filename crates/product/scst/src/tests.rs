@@ -6,8 +6,8 @@ use longshore_api::object::{Keys, ObjectKind, Owner};
 use proptest::prelude::*;
 
 use crate::change::{Change, Wanted};
-use crate::copies::CopyMap;
 use crate::errno::{EBADSLT, EBUSY, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, Refusal};
+use crate::map::CopyMap;
 use crate::node::{Directory, File, Node};
 use crate::state::{Connection, Device, Nagle, PathKind, Served, Session, State, Tuned, cpu_mask};
 use crate::write::{COMMAND_MAX, write};

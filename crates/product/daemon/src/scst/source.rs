@@ -11,8 +11,8 @@ use longshore_api::object::{DISCOVERY, Document, Keys, ObjectId};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_scst::change::Change;
-use longshore_scst::copies::CopyMap;
 use longshore_scst::errno::{self, Refusal};
+use longshore_scst::map::CopyMap;
 use longshore_scst::node::File;
 use longshore_scst::procfs;
 use longshore_scst::state::{
