@@ -29,7 +29,7 @@ fn accounts_of_discovery_come_and_go_while_the_server_runs() {
     assert_ne!(discover(&rig, None).code, Some(0));
     discover(&rig, account).expect(0);
 
-    // It is kept, and nobody is told the secret.
+    // It survives a restart, and no output shows the secret.
     rig.stop();
     rig.start_again();
     assert_ne!(discover(&rig, None).code, Some(0));
@@ -97,6 +97,11 @@ fn settings_of_the_file_are_shown_and_changed_there_alone() {
     assert!(refused.stderr.contains("configuration file"), "{refused:?}");
     rig.verb(&["setting", "set", "discovery", "accounts=[]"])
         .expect(0);
+    rig.verb(&["setting", "set", "discovery", "accounts="])
+        .expect(0);
+    let shown = rig.show(&["setting", "list"]);
+    let left = shown["items"].as_array().unwrap().len();
+    assert_eq!(left, 1, "one without keys is none: {shown}");
 }
 
 #[test]

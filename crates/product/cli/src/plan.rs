@@ -41,8 +41,8 @@ pub struct ApplyArguments {
 
 #[derive(Debug, Args)]
 struct Source {
-    /// The server's own configuration file, or a file of volumes, targets and subsystems that
-    /// replace all objects of the API [default: the server's own file]
+    /// The server's own configuration file, or a file of volumes, targets, subsystems and settings
+    /// that replace all objects of the API [default: the server's own file]
     file: Option<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ enum FileError {
         message: String,
     },
     #[error(
-        "{}: there is no table `{key}`; objects are [[volume]], [[target]] and [[subsystem]]", path.display()
+        "{}: there is no table `{key}`; objects are [[volume]], [[target]], [[subsystem]] and [discovery]", path.display()
     )]
     Unknown { path: PathBuf, key: String },
     #[error("{}: a [[{table}]] has no `{key}`; add it", path.display())]
@@ -166,7 +166,7 @@ impl Objects {
             return None;
         }
         Some(format!(
-            "{}: {} left out: a server has its settings from its own file alone; put them there and name that file",
+            "{}: {} left out: a server has these settings from its own file alone; put them there and name that file",
             path.display(),
             self.settings.join(", ")
         ))

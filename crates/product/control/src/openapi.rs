@@ -91,7 +91,7 @@ pub fn value() -> Value {
         "info": {
             "title": "Longshore control API",
             "version": format!("{VERSION}"),
-            "description": "Volumes, targets, subsystems, access, sessions, metrics and events of a running server.",
+            "description": "Volumes, targets, subsystems, settings, access, sessions, metrics and events of a running server.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],

@@ -20,9 +20,11 @@ pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError
             what: "it is no object with `ports` and `subsystems`".to_owned(),
         });
     }
+    let subsystems = root.list("subsystems").iter();
+    let ruled: BTreeSet<String> = subsystems.flat_map(ruled_hosts).collect();
     let mut hosts = BTreeMap::new();
     for host in root.list("hosts") {
-        hosts.extend(read_host(host, &mut draft.ledger));
+        hosts.extend(read_host(host, &ruled, &mut draft.ledger));
         host.finish(&mut draft.ledger);
     }
     for subsystem in root.list("subsystems") {
@@ -42,6 +44,19 @@ pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError
     }
     root.finish(&mut draft.ledger);
     Ok(())
+}
+
+/// The hosts that a subsystem admits by name.
+fn ruled_hosts(subsystem: &Node) -> Vec<String> {
+    let admits_all = |node: &Node| node.get("allow_any_host").and_then(Node::switch);
+    match subsystem.get("attr").and_then(admits_all) {
+        Some(true) => Vec::new(),
+        _ => subsystem
+            .list("allowed_hosts")
+            .iter()
+            .filter_map(Node::text)
+            .collect(),
+    }
 }
 
 fn read_subsystem(subsystem: &Node, hosts: &BTreeMap<String, HostKeys>, draft: &mut Draft) {
@@ -201,6 +216,12 @@ fn read_namespace(namespace: &Node, nqn: &str, draft: &mut Draft) -> Option<Row>
     }
     let same = |other: &&Volume| other.path == volume.path && other.uuid == volume.uuid;
     if let Some(known) = draft.volumes.iter().find(same) {
+        if known.nguid != volume.nguid
+            && let Some(node) = device.get("nguid")
+        {
+            let why = "the same device has another NGUID in another namespace";
+            draft.ledger.refused(&node.at, why);
+        }
         return Some(Row {
             number: nsid,
             volume: known.name.clone(),
@@ -293,8 +314,13 @@ fn read_port(port: &Node, draft: &mut Draft) -> Option<Vec<String>> {
 }
 
 /// A host and how it proves itself. Its attributes stand in `dhchap`, or begin with `dhchap_`.
-fn read_host(host: &Node, ledger: &mut Ledger) -> Option<(String, HostKeys)> {
+fn read_host(
+    host: &Node,
+    ruled: &BTreeSet<String>,
+    ledger: &mut Ledger,
+) -> Option<(String, HostKeys)> {
     let name = host.get("nqn")?;
+    let is_ruled = name.text().is_some_and(|name| ruled.contains(&name));
     ledger.ignored(&name.at, "hosts stand in the rules of subsystems");
     let group = host.get("dhchap");
     let find = |key: &str| {
@@ -314,12 +340,24 @@ fn read_host(host: &Node, ledger: &mut Ledger) -> Option<(String, HostKeys)> {
         let text = node.text().unwrap_or_default();
         match values::is_dhchap_secret(&text) {
             _ if node.is_nothing() => node.default_whole(ledger),
+            _ if !is_ruled => {
+                node.refused_whole("no subsystem has a rule for this host alone", ledger);
+            }
             true => {
                 *slot = Some(Key::Text(text));
                 node.mapped_whole(to, ledger);
             }
             false => node.refused_whole("a secret has the form DHHC-1:HH:…:", ledger),
         }
+    }
+    if keys.dhchap_ctrl.is_some()
+        && (keys.dhchap.is_none() || keys.dhchap == keys.dhchap_ctrl)
+        && let Some(node) = find("ctrl_key")
+    {
+        keys.dhchap_ctrl = None;
+        let why =
+            "the controller proves itself to hosts that authenticate, with a secret of its own";
+        ledger.refused(&node.at, why);
     }
     let authenticates = keys.dhchap.is_some();
     for (key, slot, known, to) in [

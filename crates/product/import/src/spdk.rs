@@ -243,11 +243,13 @@ impl Machine {
             volume: volume.clone(),
             read_only: false,
         });
-        if let Some(uuid) = namespace.get("uuid").and_then(Node::text)
-            && let Some(uuid) = values::uuid(&uuid)
-            && let Some(volume) = draft.volume_mut(&volume)
-        {
-            volume.uuid = Some(uuid);
+        if let Some(volume) = draft.volume_mut(&volume) {
+            let uuid = namespace.get("uuid").and_then(Node::text);
+            let uuid = uuid.and_then(|uuid| values::uuid(&uuid));
+            // Without an NGUID, SPDK shows the UUID of the block device as such.
+            let device = volume.uuid.as_ref().or(uuid.as_ref());
+            volume.nguid = device.and_then(|uuid| values::namespace_name(uuid, 32));
+            volume.uuid = uuid.or(volume.uuid.take());
         }
         for (key, digits) in [("nguid", 32), ("eui64", 16)] {
             let Some(node) = namespace.get(key) else {

@@ -882,6 +882,13 @@ fn hosts_of_nvmet_keep_their_secrets_each_in_a_rule_of_its_own() {
     );
     assert!(shared.get("dhchap-secret-file").is_none());
     assert!(!report.to_text().contains("DHHC"));
+    // What the server would refuse, and what would get lost.
+    let (same, open) = (
+        text.replace(ctrl, key),
+        text.replace("\"allow_any_host\": \"0\"", "\"allow_any_host\": \"1\""),
+    );
+    assert_eq!(refused(Format::Nvmet, &same).len(), 1);
+    assert_eq!(refused(Format::Nvmet, &open).len(), 1, "lines");
 }
 
 const SPDK: &str = r#"{"subsystems": [
@@ -915,6 +922,11 @@ fn the_calls_of_spdk_are_carried_out_in_order() {
     assert_eq!(
         volumes[0]["uuid"].as_str(),
         Some("b53be81d-6f5c-4768-b3bd-203614d8cf20")
+    );
+    // Without one, SPDK makes the NGUID of the UUID.
+    assert_eq!(
+        volumes[0]["nguid"].as_str(),
+        Some("b53be81d6f5c4768b3bd203614d8cf20")
     );
     assert_eq!(volumes[0]["size"].as_integer(), Some(1 << 20));
     assert_eq!(volumes[1]["block-size"].as_integer(), Some(4096));

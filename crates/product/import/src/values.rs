@@ -89,7 +89,7 @@ pub(crate) fn naa(text: &str) -> Option<String> {
     (digits.len() == length).then(|| format!("naa.{digits}"))
 }
 
-/// So many hexadecimal digits of an identifier of a namespace, without `-`; `none` for zeros.
+/// An identifier of a namespace with this number of hexadecimal digits, without `-`; `none` if it is zero.
 pub(crate) fn namespace_name(text: &str, digits: usize) -> Option<String> {
     let text = text.trim().to_ascii_lowercase();
     let text = text.strip_prefix("0x").unwrap_or(&text).replace('-', "");

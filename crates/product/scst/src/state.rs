@@ -116,9 +116,9 @@ pub struct State {
     /// Attributes without effect that were written.
     pub tuned: BTreeMap<Tuned, String>,
     pub copies: CopyMap,
-    /// Keys of the accounts of discovery.
+    /// Keys of the setting `discovery`.
     pub discovery: Keys,
-    /// What is described of when responses are sent.
+    /// Keys of the setting `transmit`.
     pub transmit: Keys,
     pub nagle: Nagle,
     /// How to look at a path. `None`: what is below `/dev` is a device.

@@ -1012,7 +1012,7 @@ fn the_copy_manager_has_all_devices_by_name_until_a_command_says_otherwise() {
     assert_eq!(copied(&world), pairs(&[("1", "another"), ("8", "disk0")]));
     world.write(mgmt, "clear").unwrap();
     assert_eq!(copied(&world), []);
-    // A device that is mapped there alone is in nobody's use.
+    // A device that only the copy manager maps is not in use.
     world.write(null, "del_device another").unwrap();
     world.write(null, "del_device a").unwrap();
     let luns = format!("sys/targets/iscsi/{TARGET}/luns/mgmt");

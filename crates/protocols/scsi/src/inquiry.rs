@@ -172,14 +172,15 @@ fn naa(config: &LogicalUnitConfig) -> Naa {
     config.names.naa(config.uuid.as_bytes())
 }
 
-/// The EUI-64 that the volume was given or that follows from its NAA identifier, or one with the U/L bit set, from the
-/// end of the UUID, which is its most random part.
-fn eui64(config: &LogicalUnitConfig) -> [u8; 8] {
-    if let Some(eui64) = config.names.eui64() {
-        return eui64;
+/// The EUI-64 that the volume was given, if only that it has none, or that follows from its NAA identifier; or one with
+/// the U/L bit set, from the end of the UUID, which is its most random part.
+fn eui64(config: &LogicalUnitConfig) -> Option<[u8; 8]> {
+    let known = config.names.eui64();
+    if known.is_some() || config.names.eui64.is_some() {
+        return known;
     }
     let [.., a, b, c, d, e, f, g, h] = *config.uuid.as_bytes();
-    [(a & 0xfc) | 0x02, b, c, d, e, f, g, h]
+    Some([(a & 0xfc) | 0x02, b, c, d, e, f, g, h])
 }
 
 /// T10 vendor ID and the UUID as text.
@@ -228,7 +229,9 @@ fn device_identification(unit: &LogicalUnit, port: &NexusPort, page: &mut Vec<u8
         &t10_vendor_id(config),
         page,
     );
-    push_designator(Unit, DesignatorType::Eui64, &eui64(config), page);
+    if let Some(eui64) = eui64(config) {
+        push_designator(Unit, DesignatorType::Eui64, &eui64, page);
+    }
     let [high, low] = port.relative_target_port.to_be_bytes();
     push_designator(
         TargetPort,
@@ -261,7 +264,7 @@ impl LogicalUnit {
     pub fn is_designated_by(&self, designator: &[u8]) -> bool {
         let config = self.config();
         designator == naa(config).as_bytes()
-            || designator == eui64(config)
+            || eui64(config).is_some_and(|eui64| designator == eui64)
             || designator == t10_vendor_id(config)
     }
 }

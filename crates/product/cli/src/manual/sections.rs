@@ -743,7 +743,7 @@ const POOL: Page = Page {
 const SETTING: Page = Page {
     notes: &[
         "A change is atomic and survives a restart of the server. What the configuration file or the command line says is \
-         changed there. A setting that nobody describes has its defaults, and is in no list.",
+         changed there. A setting without keys has its defaults and is not listed.",
     ],
     signals: &[],
     exit_status: DONE,

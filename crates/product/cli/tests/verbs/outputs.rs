@@ -95,6 +95,7 @@ fn every_json_document_has_a_version() {
         (&["volume", "list"], 0),
         (&["pool", "list"], 0),
         (&["target", "list"], 0),
+        (&["setting", "list"], 0),
         (&["session", "list"], 0),
         (&["config", "history"], 0),
         (&["token", "list"], 0),

@@ -29,22 +29,14 @@ const DEFAULTS: [(&str, Value); 9] = [
     ("accounts", Value::Array(Vec::new())),
 ];
 
-/// The key that holds the name of an object in the file. A setting has its name from its table.
-pub(super) const fn name_key(kind: ObjectKind) -> Option<&'static str> {
+/// The list of tables that describes objects of a kind in the file, and the key that holds their names. `None`: each has a
+/// table of its own.
+pub(super) const fn list_of(kind: ObjectKind) -> Option<(&'static str, &'static str)> {
     match kind {
-        ObjectKind::Volume | ObjectKind::Target => Some("name"),
-        ObjectKind::Subsystem => Some("nqn"),
+        ObjectKind::Volume => Some(("volume", "name")),
+        ObjectKind::Target => Some(("target", "name")),
+        ObjectKind::Subsystem => Some(("subsystem", "nqn")),
         ObjectKind::Setting => None,
-    }
-}
-
-/// The table that describes an object in the file.
-pub(super) fn table_name(id: &ObjectId) -> &str {
-    match id.kind {
-        ObjectKind::Volume => "volume",
-        ObjectKind::Target => "target",
-        ObjectKind::Subsystem => "subsystem",
-        ObjectKind::Setting => table_of_setting(&id.name),
     }
 }
 
@@ -70,12 +62,14 @@ pub(super) fn table_from_toml(table: toml::Table) -> Keys {
 
 /// An object as text of a file. The numbers of JSON that TOML cannot hold are refused, and `null`.
 pub(super) fn to_text(id: &ObjectId, keys: &Keys) -> Result<String, Box<Problem>> {
+    let list = list_of(id.kind);
+    let name_key = list.map(|(_, key)| key);
     let mut table = toml::Table::new();
-    if let Some(key) = name_key(id.kind) {
+    if let Some(key) = name_key {
         table.insert(key.to_owned(), toml::Value::String(id.name.clone()));
     }
     for (key, value) in keys {
-        if Some(&**key) == name_key(id.kind) {
+        if Some(&**key) == name_key {
             if value.as_str() != Some(&*id.name) {
                 let title = format!("`{key}` is not the name of {id}");
                 let problem = Problem::new(ProblemCode::Invalid, title).about(id);
@@ -86,11 +80,11 @@ pub(super) fn to_text(id: &ObjectId, keys: &Keys) -> Result<String, Box<Problem>
         table.insert(key.clone(), to_toml(id, key, value)?);
     }
     let table = toml::Value::Table(table);
-    let tables = match id.kind {
-        ObjectKind::Setting => table,
-        _ => toml::Value::Array(vec![table]),
+    let (name, described) = match list {
+        Some((name, _)) => (name, toml::Value::Array(vec![table])),
+        None => (table_of_setting(&id.name), table),
     };
-    let document = toml::Table::from_iter([(table_name(id).to_owned(), tables)]);
+    let document = toml::Table::from_iter([(name.to_owned(), described)]);
     toml::to_string(&document).map_err(|_| {
         let title = "its keys cannot be written as TOML";
         Box::new(Problem::new(ProblemCode::Invalid, title).about(id))

@@ -8,6 +8,7 @@ use longshore_api::object::{
     DISCOVERY, Document, Keys, ObjectId, ObjectKind, Owner, SETTINGS, TRANSMIT, TRANSMIT_KEYS,
 };
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::tables::table_of_setting;
 use longshore_iscsi::name::IscsiName;
 use longshore_pool::PoolOptions;
 use longshore_remote::RemoteSpec;
@@ -46,7 +47,7 @@ impl Described {
     pub fn of_api(id: &ObjectId, keys: Keys) -> Result<Arc<Self>, Box<Problem>> {
         let mut keys = keys;
         check_setting(id, &keys)?;
-        let name = keys::name_key(id.kind).and_then(|key| keys.remove(key));
+        let name = keys::list_of(id.kind).and_then(|(_, key)| keys.remove(key));
         name.map_or(Ok(()), |name| {
             if name.as_str() == Some(&*id.name) {
                 return Ok(());
@@ -115,18 +116,17 @@ fn check_setting(id: &ObjectId, keys: &Keys) -> Result<(), Box<Problem>> {
 }
 
 /// The settings of a file that are objects as well.
-fn settings_of(file: &ConfigFile, table: &toml::Table) -> Vec<(ObjectId, Keys)> {
-    let of = |name: &str| table.get(keys::table_name(&setting(name))).cloned();
+fn settings_of(table: &toml::Table) -> Vec<(ObjectId, Keys)> {
     let mut found = Vec::new();
     for name in SETTINGS {
-        let Some(toml::Value::Table(table)) = of(name) else {
+        let Some(toml::Value::Table(table)) = table.get(table_of_setting(name)) else {
             continue;
         };
-        let mut keys = keys::table_from_toml(table);
+        let mut keys = keys::table_from_toml(table.clone());
         if name == TRANSMIT {
             keys.retain(|key, _| TRANSMIT_KEYS.contains(&&**key));
         }
-        if !keys.is_empty() || (name == DISCOVERY && file.document.discovery.is_some()) {
+        if name == DISCOVERY || !keys.is_empty() {
             found.push((setting(name), keys));
         }
     }
@@ -277,10 +277,14 @@ pub fn of_file(file: &ConfigFile) -> FileKeys {
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let document = &file.document;
     let mut objects = Vec::new();
-    for (id, keys) in settings_of(file, &table) {
+    for (id, keys) in settings_of(&table) {
+        let header = format!("[{}]", table_of_setting(&id.name));
+        let mut lines = file.text.lines();
+        let line = lines.position(|line| line.trim_start().starts_with(&header));
+        let line = line.map_or(1, |line| line + 1);
         let described = Described {
             owner: Owner::File,
-            location: Some(file.path.display().to_string()),
+            location: Some(format!("{}:{line}", file.path.display())),
             normal: keys::normal(&keys, &directory),
             keys,
             source: None,
@@ -295,14 +299,10 @@ pub fn of_file(file: &ConfigFile) -> FileKeys {
             ObjectKind::Subsystem => document.subsystem.iter().map(|it| it.nqn.span()).collect(),
             ObjectKind::Setting => Vec::new(),
         };
-        let Some(name_key) = keys::name_key(kind) else {
+        let Some((list, name_key)) = keys::list_of(kind) else {
             continue;
         };
-        let nameless = ObjectId {
-            kind,
-            name: String::new(),
-        };
-        let Some(toml::Value::Array(tables)) = table.remove(keys::table_name(&nameless)) else {
+        let Some(toml::Value::Array(tables)) = table.remove(list) else {
             continue;
         };
         for (value, span) in tables.into_iter().zip(spans) {

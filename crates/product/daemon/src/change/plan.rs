@@ -443,7 +443,10 @@ pub(super) fn add_secrets(plan: &mut Plan, after: &Objects, configs: (&Config, &
                 .push(step_of(Action::Change, &id, object, vec![change]));
         }
     }
-    let is_told = plan.steps.iter().any(|step| step.id.name == DISCOVERY);
+    let is_told = plan
+        .steps
+        .iter()
+        .any(|step| step.id.kind == ObjectKind::Setting && step.id.name == DISCOVERY);
     if !is_same(&configs.0.discovery, &configs.1.discovery) && plan.settings.is_empty() && !is_told
     {
         plan.settings.push(KeyChange {

@@ -71,7 +71,7 @@ use longshore_reactor::engine::EngineChoice;
 use longshore_remote::RemoteSpec;
 use longshore_sandbox::Mode as Sandbox;
 use longshore_server::config::{PeerLimits, SubsystemConfig, TargetConfig};
-use longshore_volume::{Naa, VolumeSpec};
+use longshore_volume::{Naa, NamespaceName, VolumeSpec};
 use uuid::Uuid;
 
 use access::VolumeNames;
@@ -92,7 +92,6 @@ use reactor::ReactorSettings;
 use subsystem::{DEFAULT_SUBSYSTEM, SubsystemReader};
 use target::{DEFAULT_TARGET, TargetReader, UnknownVolumes};
 use transmit::TransmitKeys;
-use transmit_sources::TransmitSources;
 use volume::{VolumeArgument, VolumeSettings};
 use warning::Warning;
 
@@ -179,8 +178,6 @@ pub struct Config {
     pub api: ApiConfig,
     /// How the event loops run.
     pub engine: EngineConfig,
-    /// Where it is said when responses leave, to be read again.
-    pub transmit: TransmitSources,
     /// Bounds on what peers can make grow, but for the payload memory.
     pub limits: PeerLimits,
     /// Bytes of payload memory, all event loops together. `None`: as much as [`memory`](crate::memory) finds room for.
@@ -287,10 +284,6 @@ impl Config {
             allow_open: false,
             api: ApiConfig::default(),
             engine: EngineConfig::default(),
-            transmit: TransmitSources {
-                file: file.map(|file| file.path.clone()),
-                arguments: arguments.transmit.clone(),
-            },
             limits: PeerLimits::default(),
             memory_bytes: None,
             log: LogConfig::default(),
@@ -327,7 +320,8 @@ impl Config {
         replace(&mut config.api.socket, arguments.socket.clone());
         problems.note(config.check_api());
         replace(&mut config.engine.kind, arguments.engine);
-        if let Some(transmit) = problems.note(config.transmit.settle(file, parts.objects)) {
+        let transmit = transmit_sources::settle(file, parts.objects, &arguments.transmit);
+        if let Some(transmit) = problems.note(transmit) {
             config.engine.transmit = transmit;
         }
         replace(&mut config.engine.splice, arguments.splice);
@@ -746,12 +740,18 @@ fn check_worldwide_names(volumes: &[VolumeSource], problems: &mut Problems) {
         let names = &spec.names;
         let of_uuid = |uuid: Uuid| Naa::locally_administered(uuid.as_bytes());
         let naa = names.naa.or(spec.uuid.map(of_uuid));
-        let nguid = names.nguid.filter(|it| it.given().is_some());
-        let eui64 = names.eui64.filter(|it| it.given().is_some());
+        let uuid = spec.uuid.map(Uuid::into_bytes);
+        let follows = names.naa.is_some_and(|naa| naa.nguid().is_some());
+        let is_known = names.nguid.is_some() || follows || uuid.is_some();
+        let nguid = names.nguid(&uuid.unwrap_or_default());
         let own = [
             naa.map(|naa| format!("naa.{naa}")),
-            nguid.map(|nguid| format!("eui.{nguid}")),
-            eui64.map(|eui64| format!("eui.{eui64}")),
+            nguid
+                .filter(|_| is_known)
+                .map(|nguid| format!("eui.{}", NamespaceName(nguid))),
+            names
+                .eui64()
+                .map(|eui64| format!("eui.{}", NamespaceName(eui64))),
         ];
         for name in own.into_iter().flatten() {
             if let Some(other) = known.insert(name.clone(), &spec.name) {

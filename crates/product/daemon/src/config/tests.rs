@@ -1061,3 +1061,23 @@ fn two_volumes_of_one_worldwide_name_are_refused() {
     }
     config(&(volume("x1", uuid) + &volume("x2", "naa = \"5001405aaaabbbbb\"")));
 }
+
+#[test]
+fn an_identifier_of_nvme_that_follows_from_another_name_is_the_same_as_one_that_is_given() {
+    for (one, other) in [
+        ("naa=5001405aaaabbbbb", "eui64=0014050aaaabbbbb"),
+        (
+            "naa=6001405aaaabbbbb0123456789abcdef",
+            "nguid=0123456789abcdef0014050aaaabbbbb",
+        ),
+    ] {
+        let volume = |name: &str, key: &str| {
+            let (key, value) = key.split_once('=').unwrap();
+            format!(
+                "[[volume]]\nname = \"{name}\"\nbackend = \"mem\"\nsize = 512\n{key} = \"{value}\"\n"
+            )
+        };
+        let message = refusal(&(volume("x1", one) + &volume("x2", other)));
+        assert!(message.contains("worldwide name eui."), "{message}");
+    }
+}

@@ -1,46 +1,25 @@
 //! The sources of the transmit settings: the command line wins over the API and the file, and these over the environment.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::file::ConfigFile;
 use super::problem::Problem;
 use super::transmit::{TransmitConfig, TransmitKeys};
 
-/// Where the settings come from.
-#[derive(Clone, Debug, Default)]
-pub struct TransmitSources {
-    pub file: Option<PathBuf>,
-    pub arguments: TransmitKeys,
-}
-
-impl TransmitSources {
-    /// What they say together, given what the file and the objects of the API say.
-    pub(super) fn settle(
-        &self,
-        file: Option<&ConfigFile>,
-        objects: &[Arc<ConfigFile>],
-    ) -> Result<TransmitConfig, Problem> {
-        let mut config = TransmitConfig::default();
-        TransmitKeys::from_environment(|name| std::env::var(name).ok())?.apply(&mut config);
-        for file in file
-            .into_iter()
-            .chain(objects.iter().map(|object| &**object))
-        {
-            file.document.engine.transmit_keys().apply(&mut config);
-        }
-        self.arguments.apply(&mut config);
-        Ok(config)
+/// What the environment, the file, the objects of the API and the command line say together.
+pub(super) fn settle(
+    file: Option<&ConfigFile>,
+    objects: &[Arc<ConfigFile>],
+    arguments: &TransmitKeys,
+) -> Result<TransmitConfig, Problem> {
+    let mut config = TransmitConfig::default();
+    TransmitKeys::from_environment(|name| std::env::var(name).ok())?.apply(&mut config);
+    let objects = objects.iter().map(|object| &**object);
+    for file in file.into_iter().chain(objects) {
+        file.document.engine.transmit_keys().apply(&mut config);
     }
-
-    /// What they say now: reads the file again.
-    ///
-    /// # Errors
-    /// What is wrong with the file, or with the environment.
-    pub fn read(&self) -> Result<TransmitConfig, Problem> {
-        let file = self.file.as_deref().map(ConfigFile::load).transpose()?;
-        self.settle(file.as_ref(), &[])
-    }
+    arguments.apply(&mut config);
+    Ok(config)
 }
 
 #[cfg(test)]
@@ -102,15 +81,12 @@ mod tests {
 
     #[test]
     fn the_command_line_wins_over_the_file() {
-        let sources = TransmitSources {
-            file: None,
-            arguments: TransmitKeys {
-                nagle_margin: Some(7),
-                ..TransmitKeys::default()
-            },
+        let arguments = TransmitKeys {
+            nagle_margin: Some(7),
+            ..TransmitKeys::default()
         };
         let file = file("[engine]\ntransmit = \"nagle\"\nnagle-margin = 5\n").unwrap();
-        let config = sources.settle(Some(&file), &[]).unwrap();
+        let config = settle(Some(&file), &[], &arguments).unwrap();
         assert_eq!(config.policy, TransmitPolicy::Nagle);
         assert_eq!(config.nagle_margin, 7);
     }

@@ -129,7 +129,7 @@ impl Source {
         copies.follow(state.devices.keys());
         state.copies.clone_from(&copies);
         drop(copies);
-        for (name, _, keys) in &whole.settings {
+        for (name, keys) in &whole.settings {
             match &**name {
                 DISCOVERY => state.discovery.clone_from(keys),
                 _ => state.transmit.clone_from(keys),

@@ -229,6 +229,30 @@ fn a_disk_that_came_from_elsewhere_keeps_vendor_product_and_names() {
 }
 
 #[test]
+fn a_disk_whose_eui_64_is_none_has_no_such_designator() {
+    let designators = |eui64: Option<&str>| {
+        let names = WorldwideNames {
+            eui64: eui64.map(|text| text.parse().unwrap()),
+            ..WorldwideNames::default()
+        };
+        let mut device = Device::with(LogicalUnitConfig {
+            names,
+            ..config(512, 1000)
+        });
+        let page = vpd(&mut device, 0x83);
+        let (mut at, mut types) = (4, Vec::new());
+        while at < page.len() {
+            types.push(page[at + 1] & 0x0f);
+            at += 4 + usize::from(page[at + 3]);
+        }
+        types
+    };
+    assert!(designators(None).contains(&2));
+    assert!(designators(Some("0011223344556677")).contains(&2));
+    assert!(!designators(Some("none")).contains(&2));
+}
+
+#[test]
 fn medium_kind_is_reported() {
     let disk = LogicalUnitConfig {
         rotational: true,

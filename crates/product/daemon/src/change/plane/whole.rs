@@ -19,7 +19,7 @@ pub struct Whole {
     pub volumes: Vec<WholeVolume>,
     pub targets: Vec<(String, Owner, Keys)>,
     /// Settings that are described, by name.
-    pub settings: Vec<(String, Owner, Keys)>,
+    pub settings: Vec<(String, Keys)>,
     /// When responses are sent.
     pub transmit: TransmitConfig,
     /// Volumes in maps of subsystems.
@@ -66,8 +66,8 @@ impl Plane {
             luns.or_insert_with(|| volumes_in_order(&now.config));
             (id.name.clone(), described.owner, keys)
         });
-        let settings = of(ObjectKind::Setting)
-            .map(|(id, described)| (id.name.clone(), described.owner, keys(described)));
+        let settings =
+            of(ObjectKind::Setting).map(|(id, described)| (id.name.clone(), keys(described)));
         let subsystems = now.config.subsystems.iter();
         let maps = subsystems.flat_map(|subsystem| subsystem.maps().flatten());
         let in_subsystems = maps.map(|entry| now.config.volumes[entry.volume].spec.name.clone());

@@ -124,6 +124,11 @@ fn put(
     let before = changeable(now, id)?;
     keys::restore_secrets(id, &mut keys, before.map(|object| &object.keys))?;
     let object = Described::of_api(id, keys)?;
+    if id.kind == ObjectKind::Setting && object.keys.is_empty() {
+        // Without keys it says nothing, and would yet keep the file from saying something.
+        api.remove(id);
+        return Ok(());
+    }
     // The same object has no new text to be read.
     let is_same = api.get(id).is_some_and(|old| old.keys == object.keys);
     if !is_same {

@@ -26,7 +26,7 @@ fn what_fails_leaves_nothing_behind() {
     );
     document.volumes.insert(
         "twin".to_owned(),
-        keys(json!({"backend": "file", "path": bad, "size": "1M", "uuid": "00000000-0000-0000-0000-000000000001", "naa": "5001405aaaabbbbb"})),
+        keys(json!({"backend": "file", "path": bad, "size": "1M", "uuid": "00000000-0000-0000-0000-000000000001", "naa": "5001405aaaabbbbb", "nguid": "none"})),
     );
     let refused = scene.apply(Wish::Replace(document.clone())).unwrap_err();
     assert!(
