@@ -319,14 +319,20 @@ fn peers_that_give_a_little_at_a_time_make_room_when_others_find_no_memory() {
         peers.push(Trickle::Giving(stream, data.to_vec()));
         initiators.push(initiator);
     }
+    let is_used_up = |field: &dyn Fn(&str) -> u64| {
+        field("used_bytes") > MEMORY - MIB && field("kept_bytes") == 0
+    };
     for number in 1..=3 {
         let options = HostOptions::numbered(number);
         let mut host = Host::connect(scene.server.nvme(0), &options).unwrap();
+        // The third host waits for memory, and holds none: it gives nothing at all.
+        if number == 3 {
+            scene.wait_for("memory is used up", is_used_up);
+        }
         for _ in 0..WRITES {
             let write = commands::write(blocks(0, MEDIUM), 0);
             host.queues[0].start(&write, &data).unwrap();
         }
-        // The third host waits for memory.
         if number < 3 {
             let r2t = first_r2t(&host);
             // Not the last of the R2T.
@@ -339,9 +345,7 @@ fn peers_that_give_a_little_at_a_time_make_room_when_others_find_no_memory() {
         }
         hosts.push(host);
     }
-    scene.wait_for("memory is used up", |field| {
-        field("used_bytes") > MEMORY - MIB && field("kept_bytes") == 0
-    });
+    scene.wait_for("memory is used up", is_used_up);
     beside_trickles(peers, || scene.assert_newcomers_get_memory());
 }
 

@@ -5,14 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::LIMIT;
 use crate::server::program;
-
-/// How long an answer may take on a busy machine before a test fails.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// An answer over HTTP.
 #[derive(Debug, Clone)]
@@ -95,12 +92,12 @@ impl ApiAddress {
         Ok(match self {
             Self::Socket(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+                stream.set_read_timeout(Some(LIMIT))?;
                 Box::new(stream)
             }
             Self::Tcp(address, _) => {
                 let stream = TcpStream::connect(address)?;
-                stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+                stream.set_read_timeout(Some(LIMIT))?;
                 Box::new(stream)
             }
         })

@@ -5,11 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::LIMIT;
 use crate::pdu::{self, Pdu, RESERVED_TAG, opcode};
 use crate::server::TARGET;
-
-/// How long an answer may take before a test fails.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
 /// What a login asks for.
 #[derive(Debug, Clone)]
@@ -169,8 +167,8 @@ impl Initiator {
     pub fn connect(portal: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(portal)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
         Ok(Self {
             stream,
             header_digest: false,
@@ -545,7 +543,7 @@ impl Initiator {
                 },
             }
         };
-        self.stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        self.stream.set_read_timeout(Some(LIMIT))?;
         Ok((bytes, closed))
     }
 }

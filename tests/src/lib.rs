@@ -24,3 +24,6 @@ pub mod server;
 pub mod skip;
 pub mod stop;
 pub mod tgt;
+
+/// How long an answer, a start or an end may take before a test fails: on a machine that is busy with other tests.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);

@@ -12,19 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::LIMIT;
 pub use crate::ports::free_port;
 use crate::process::Process;
 use crate::scratch::Scratch;
 
 /// The target that volumes given on the command line appear in.
 pub const TARGET: &str = "iqn.2026-11.local.longshore:default";
-
-/// How long a server may take to print its `ready` line, on a machine that is busy with other
-/// tests.
-const START_LIMIT: Duration = Duration::from_secs(20);
-
-/// How long an expected line of the log may take, on such a machine.
-const LOG_LIMIT: Duration = Duration::from_secs(60);
 
 /// How to start a server: a builder for `longshore serve …`.
 #[derive(Debug, Clone)]
@@ -151,7 +145,7 @@ impl ServerBuilder {
             nvme: self.nvme,
             scratch,
         };
-        let status = server.wait(START_LIMIT)?;
+        let status = server.wait(LIMIT)?;
         Ok((status, server.log()))
     }
 
@@ -222,7 +216,7 @@ impl Server {
     /// When it does not within a minute.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
-        let deadline = Instant::now() + LOG_LIMIT;
+        let deadline = Instant::now() + LIMIT;
         while !self.log().contains(text) {
             assert!(
                 Instant::now() < deadline,
@@ -296,7 +290,7 @@ impl Server {
     }
 
     fn wait_until_ready(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + LIMIT;
         loop {
             if self.output().lines().any(|line| line.starts_with("ready")) {
                 return Ok(());
@@ -311,10 +305,7 @@ impl Server {
             if Instant::now() > deadline {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    format!(
-                        "server was not ready within {START_LIMIT:?}\n{}",
-                        self.log()
-                    ),
+                    format!("server was not ready within {LIMIT:?}\n{}", self.log()),
                 ));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -389,7 +380,7 @@ pub fn signal(pid: u32, name: &str) -> io::Result<()> {
 /// Some threads go on until one has taken the signal.
 fn wait_until_stopped(pid: Pid) -> io::Result<()> {
     let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LIMIT;
     loop {
         let mut stopped = true;
         for task in std::fs::read_dir(&tasks)? {

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::LIMIT;
 use crate::process::Process;
 use crate::scratch::Scratch;
 use crate::server::{TARGET, free_port};
@@ -122,7 +123,7 @@ impl Tgt {
     }
 
     fn wait_until_up(&self) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + LIMIT;
         while self.admin(&["--op", "show", "--mode", "target"]).is_err() {
             if Instant::now() > deadline {
                 return Err(io::Error::new(

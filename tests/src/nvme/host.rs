@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::LIMIT;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{
     self, ANY_CONTROLLER, Blocks, Connect, Property, get_log_page, identify,
@@ -264,7 +265,7 @@ impl Host {
     /// # Errors
     /// The connection's, or they do not become so.
     pub fn wait_for_status(&mut self, mask: u64, value: u64) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + LIMIT;
         loop {
             let status = self.property(Property::CSTS)?;
             if status & mask == value {

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::LIMIT;
 use crate::pdu::crc32c;
 
 pub mod kind {
@@ -157,7 +158,7 @@ impl RawConnection {
     pub fn open(portal: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(portal)?;
         stream.set_nodelay(true)?;
-        let limit = Some(Duration::from_secs(15));
+        let limit = Some(LIMIT);
         stream.set_read_timeout(limit)?;
         stream.set_write_timeout(limit)?;
         Ok(Self { stream })
@@ -226,7 +227,7 @@ impl RawConnection {
                 },
             }
         };
-        let limit = Some(Duration::from_secs(15));
+        let limit = Some(LIMIT);
         self.stream.set_read_timeout(limit)?;
         Ok((bytes, closed))
     }

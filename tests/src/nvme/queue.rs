@@ -5,15 +5,13 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::LIMIT;
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
     CloseReason, Command, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, Transfer,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
-
-/// How long an answer may take before a test fails.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
 /// What a controller answered to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,8 +79,8 @@ impl Queue {
     pub fn open(portal: SocketAddr, config: ConnectionConfig) -> io::Result<Self> {
         let stream = TcpStream::connect(portal)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
         let mut transmit = Transmit::new();
         let connection = Connection::new(config, &mut transmit);
         let mut queue = Self {
@@ -205,7 +203,7 @@ impl Queue {
     pub fn wait_for(&mut self, slot: CommandSlot, limit: Duration) -> io::Result<Option<Answer>> {
         self.stream.set_read_timeout(Some(limit))?;
         let answer = self.wait(slot);
-        self.stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        self.stream.set_read_timeout(Some(LIMIT))?;
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(error) if is_timeout(&error) => Ok(None),
@@ -238,7 +236,7 @@ impl Queue {
                 },
             }
         };
-        self.stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        self.stream.set_read_timeout(Some(LIMIT))?;
         Ok(closed)
     }
 
