@@ -29,6 +29,7 @@ mod features;
 #[cfg(test)]
 mod fixture_tests;
 pub mod format;
+mod load;
 mod log;
 pub mod map;
 mod members;
@@ -48,6 +49,7 @@ mod reserve;
 pub mod room;
 mod run;
 mod scrub;
+mod search;
 pub mod segments;
 mod settings;
 #[cfg(test)]

@@ -1,0 +1,227 @@
+//! Checkpoints, as they are read from the drives.
+
+use std::sync::Arc;
+
+use longshore_volume::Io;
+
+use crate::catalog::{Catalog, Layer};
+use crate::drive::Drive;
+use crate::error::PoolError;
+use crate::format::checkpoint::{Item, PartHeader};
+use crate::format::superblock::Superblock;
+use crate::format::{FormatError, short};
+use crate::place::{Content, Place};
+use crate::pool::Newest;
+use crate::reserve::PART;
+use crate::segments::{Segments, Use};
+use crate::state::State;
+
+/// A checkpoint that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    pub state: State,
+    pub newest: Newest,
+    pub next_generation: u64,
+    /// Segments that may have been written since, in the order of their use, with their generations.
+    pub hand_out: Vec<(u32, u64)>,
+}
+
+pub struct Loader<'a> {
+    io: &'a Io,
+    label: &'a Superblock,
+    drives: &'a [Option<Arc<Drive>>],
+    loaded: Loaded,
+    items: u64,
+    has_ended: bool,
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(io: &'a Io, label: &'a Superblock, drives: &'a [Option<Arc<Drive>>]) -> Self {
+        let segments = Segments::new(label.drives.clone(), label.segment_bytes);
+        Self {
+            io,
+            label,
+            drives,
+            loaded: Loaded {
+                state: State {
+                    catalog: Catalog::default(),
+                    segments,
+                    applied: 0,
+                },
+                newest: Newest {
+                    superblock: label.number,
+                    number: label.checkpoint_number,
+                    segments: Vec::new(),
+                },
+                next_generation: 0,
+                hand_out: Vec::new(),
+            },
+            items: 0,
+            has_ended: false,
+        }
+    }
+
+    pub async fn load(mut self) -> Result<Loaded, PoolError> {
+        let mut stream: Vec<u8> = Vec::new();
+        let mut next = Some(self.label.checkpoint);
+        let mut index = 0;
+        while let Some(place) = next {
+            let (header, content) = self.part(place, index).await?;
+            stream.extend_from_slice(&content);
+            let mut rest = &stream[..];
+            loop {
+                let item = Item::decode(&mut rest);
+                let item =
+                    item.map_err(|error| damaged(self.label, "an item of the checkpoint", error))?;
+                let Some(item) = item else {
+                    break;
+                };
+                self.take(item)?;
+            }
+            let left = rest.len();
+            stream.drain(..stream.len() - left);
+            next = header.next;
+            index += 1;
+        }
+        if !self.loaded.state.catalog.is_sound() {
+            let source = FormatError::Field("the tree of layers");
+            return Err(damaged(self.label, "the checkpoint", source));
+        }
+        if !self.has_ended || !stream.is_empty() {
+            let source = FormatError::Field("its end");
+            return Err(damaged(self.label, "the checkpoint", source));
+        }
+        self.loaded.state.recount();
+        Ok(self.loaded)
+    }
+
+    async fn part(&mut self, place: Place, index: u32) -> Result<(PartHeader, Vec<u8>), PoolError> {
+        let what = || format!("part {index} of the checkpoint");
+        let wrong = |field| damaged(self.label, what(), FormatError::Field(field));
+        let segment = self.loaded.state.segments.of(place);
+        let segment = segment.ok_or_else(|| wrong("its place"))?;
+        let drive = self.drives.get(usize::from(place.drive()));
+        let drive = drive.and_then(Option::as_ref);
+        let drive = drive.ok_or_else(|| wrong("its drive"))?;
+        let begin = self.loaded.state.segments.place(segment).offset();
+        let left = begin + self.loaded.state.segments.bytes() - place.offset();
+        let length = short(left).min(PART);
+        let mut found = Err(wrong("its drive"));
+        // Of a mirror, the side counts that has it.
+        for (_, side) in drive.current() {
+            found = match side.read_new(self.io, place.offset(), length).await {
+                Err(error) => Err(side.error("read", error)),
+                Ok(bytes) => match PartHeader::open(&bytes) {
+                    Err(error) => Err(damaged(self.label, what(), error)),
+                    Ok((header, content)) => {
+                        let fits = header.pool == self.label.pool
+                            && header.checkpoint == self.label.checkpoint_number
+                            && header.index == index;
+                        fits.then(|| (header, content.to_vec()))
+                            .ok_or_else(|| wrong("what it belongs to"))
+                    }
+                },
+            };
+            if found.is_ok() {
+                break;
+            }
+        }
+        let (header, content) = found?;
+        self.loaded.state.segments.get_mut(segment).used = Use::Map;
+        if !self.loaded.newest.segments.contains(&segment) {
+            self.loaded.newest.segments.push(segment);
+        }
+        Ok((header, content))
+    }
+
+    fn take(&mut self, item: Item) -> Result<(), PoolError> {
+        let wrong = |field| damaged(self.label, "the checkpoint", FormatError::Field(field));
+        let Loaded {
+            state,
+            hand_out,
+            next_generation,
+            ..
+        } = &mut self.loaded;
+        let catalog = &mut state.catalog;
+        if self.has_ended {
+            return Err(wrong("what follows its end"));
+        }
+        match item {
+            Item::Head {
+                record,
+                next_generation: generation,
+                next_layer,
+            } => {
+                state.applied = record;
+                *next_generation = generation;
+                catalog.next_layer = next_layer;
+            }
+            Item::Volume(volume) => drop(catalog.volumes.insert(volume.name.clone(), volume)),
+            Item::Snapshot(snapshot) => {
+                let key = (snapshot.volume.clone(), snapshot.shape.name.clone());
+                catalog.snapshots.insert(key, snapshot);
+            }
+            Item::Layer { id, parent } => {
+                let layer = Layer {
+                    parent,
+                    ..Layer::default()
+                };
+                catalog.layers.insert(id, layer);
+            }
+            Item::Alias { from, to } => drop(catalog.aliases.insert(from, to)),
+            Item::Segment { number, generation } => {
+                if !state.segments.exists(number) {
+                    return Err(wrong("a segment"));
+                }
+                let segment = state.segments.get_mut(number);
+                segment.used = Use::Sealed;
+                segment.generation = generation;
+            }
+            Item::HandOut { number, generation } => {
+                if !state.segments.exists(number) {
+                    return Err(wrong("a segment that was handed out"));
+                }
+                hand_out.push((number, generation));
+            }
+            Item::Leaf {
+                layer,
+                number,
+                leaf,
+            } => {
+                let places_fit = leaf.entries().iter().all(|entry| match entry.content() {
+                    Content::Data(stored) => state.segments.holds(stored.place, stored.length),
+                    Content::Absent | Content::Zero | Content::Lost => true,
+                });
+                if !places_fit || u64::from(number) > crate::SIZE_MAX >> 21 {
+                    return Err(wrong("an entry of a map"));
+                }
+                let layer = catalog
+                    .layers
+                    .get_mut(&layer)
+                    .ok_or_else(|| wrong("a layer"))?;
+                layer.map.insert_leaf(number, leaf);
+            }
+            Item::Reserve { volume, bytes } => {
+                let volume = catalog.volumes.get_mut(&volume);
+                volume.ok_or_else(|| wrong("a volume"))?.reserve = bytes;
+            }
+            Item::End { items } => {
+                if items != self.items {
+                    return Err(wrong("the number of its items"));
+                }
+                self.has_ended = true;
+            }
+        }
+        self.items += 1;
+        Ok(())
+    }
+}
+
+/// A structure of the pool is damaged.
+pub fn damaged(label: &Superblock, what: impl Into<String>, source: FormatError) -> PoolError {
+    PoolError::Damaged {
+        pool: label.name.clone(),
+        what: what.into(),
+        source,
+    }
+}

@@ -1,0 +1,190 @@
+//! Records of the log, as they are found on the drives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::Io;
+
+use crate::drive::Drive;
+use crate::error::PoolError;
+use crate::format::record::{HEADER_MAX, RecordHeader};
+use crate::format::segment::SegmentHeader;
+use crate::format::superblock::Superblock;
+use crate::format::{long, short};
+use crate::place::Place;
+use crate::segments::Segments;
+use crate::side::Side;
+
+/// Bytes that are read at once when a segment is searched for records.
+const WINDOW: usize = 1 << 20;
+
+/// Records that were found.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub by_number: BTreeMap<u64, (RecordHeader, Place)>,
+    /// Segments that have any, or a header.
+    pub used: Vec<u32>,
+}
+
+pub struct Search<'a> {
+    pub io: &'a Io,
+    pub label: &'a Superblock,
+    pub drives: &'a [Option<Arc<Drive>>],
+    pub segments: &'a Segments,
+}
+
+impl Search<'_> {
+    pub async fn records(&self, hand_out: &[(u32, u64)]) -> Result<Found, PoolError> {
+        let mut found = Found {
+            by_number: BTreeMap::new(),
+            used: Vec::new(),
+        };
+        let mut begun = Vec::new();
+        for (segment, generation) in hand_out {
+            let mut best = Begun::No;
+            for (_, side) in self.drive(self.segments.place(*segment)).current() {
+                best = best.max(self.begun(side, *segment, *generation).await);
+            }
+            begun.push(best);
+        }
+        // Segments are used in their order: those before one that was begun were, whatever their headers say now.
+        let last = begun.iter().rposition(|begun| *begun == Begun::Yes);
+        for (place, (segment, generation)) in hand_out.iter().enumerate() {
+            let is_searched =
+                last.is_some_and(|last| place <= last) || begun[place] == Begun::Perhaps;
+            if !is_searched {
+                continue;
+            }
+            let before = found.by_number.len();
+            // A record may be whole on one side of a mirror alone.
+            for (_, side) in self.drive(self.segments.place(*segment)).current() {
+                self.segment(side, *segment, *generation, &mut found).await;
+            }
+            if begun[place] == Begun::Yes || found.by_number.len() > before {
+                found.used.push(*segment);
+            }
+        }
+        Ok(found)
+    }
+
+    fn drive(&self, place: Place) -> &Drive {
+        let drive = self.drives[usize::from(place.drive())].as_ref();
+        drive.expect("segments lie on drives that are there")
+    }
+
+    async fn begun(&self, side: &Side, segment: u32, generation: u64) -> Begun {
+        let place = self.segments.place(segment);
+        let unit = unit(self.label);
+        let length = unit + HEADER_MAX;
+        let read = side.read_new(self.io, place.offset(), length).await;
+        // What cannot be read may have been written.
+        let Ok(head) = read else {
+            return Begun::Perhaps;
+        };
+        let (header, record) = head.split_at(unit);
+        let has_record = RecordHeader::decode(record).is_ok_and(|header| {
+            header.pool == self.label.pool.as_u64_pair().1
+                && header.segment == segment
+                && is_of_this_use(&header, generation)
+        });
+        if has_record {
+            return Begun::Yes;
+        }
+        match SegmentHeader::decode(header) {
+            Ok(header) if header.pool == self.label.pool && header.segment == segment => {
+                if header.generation == generation {
+                    Begun::Yes
+                } else {
+                    Begun::No
+                }
+            }
+            Ok(_) => Begun::Perhaps,
+            Err(_) if header.iter().all(|byte| *byte == 0) => Begun::No,
+            Err(_) => Begun::Perhaps,
+        }
+    }
+
+    async fn segment(&self, side: &Side, segment: u32, generation: u64, found: &mut Found) {
+        let place = self.segments.place(segment);
+        let bytes = short(self.segments.bytes());
+        let unit = unit(self.label);
+        let mut at = unit;
+        let mut window: Option<(usize, Buffer)> = None;
+        while at < bytes {
+            let needed = HEADER_MAX.min(bytes - at);
+            let is_there = window
+                .as_ref()
+                .is_some_and(|(begin, data)| *begin <= at && at + needed <= begin + data.len());
+            if !is_there {
+                let length = WINDOW.min(bytes - at);
+                let read = side
+                    .read_new(self.io, place.offset() + long(at), length)
+                    .await;
+                match read {
+                    Ok(data) => window = Some((at, data)),
+                    Err(_) => {
+                        // The part that can be read is looked at in small steps.
+                        let length = needed;
+                        match side
+                            .read_new(self.io, place.offset() + long(at), length)
+                            .await
+                        {
+                            Ok(data) => window = Some((at, data)),
+                            Err(_) => {
+                                at += unit;
+                                continue;
+                            }
+                        }
+                    }
+                }
+            }
+            let Some((begin, data)) = &window else {
+                break;
+            };
+            let header = RecordHeader::decode(&data[at - begin..]);
+            let step = match header {
+                Ok(header)
+                    if header.pool == self.label.pool.as_u64_pair().1
+                        && header.segment == segment
+                        && is_of_this_use(&header, generation) =>
+                {
+                    let length = u64::from(header.header_length);
+                    let whole = length + u64::from(header.payload_length);
+                    let payload = place.plus(long(at) + length);
+                    if long(at) + whole > self.segments.bytes() {
+                        unit
+                    } else {
+                        found.by_number.insert(header.number, (header, payload));
+                        short(whole).max(unit)
+                    }
+                }
+                Ok(_) | Err(_) => unit,
+            };
+            at += step;
+        }
+    }
+}
+
+/// Whether a segment was begun since the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Begun {
+    No,
+    /// Its header tells nothing.
+    Perhaps,
+    Yes,
+}
+
+/// Bytes that records are aligned to.
+pub fn unit(label: &Superblock) -> usize {
+    usize::try_from(label.unit).expect("512 or 4096")
+}
+
+/// Whether a record was written since the segment was handed out.
+fn is_of_this_use(header: &RecordHeader, generation: u64) -> bool {
+    #[cfg(test)]
+    if crate::testing::has_planted(crate::testing::Planted::NoGenerationCheck) {
+        return true;
+    }
+    header.generation == generation
+}
