@@ -609,6 +609,11 @@ fn attributes_of_the_driver_are_settings_of_the_server() {
     assert!(discover(None));
     let driver = "sys/targets/iscsi";
     let mgmt = format!("{driver}/mgmt");
+    // The tools add them in any order; without the other, this one has no effect.
+    scene.write(&mgmt, "add_attribute OutgoingUser us another12secret");
+    let outgoing = format!("{driver}/OutgoingUser");
+    assert_eq!(scene.read(&outgoing), "us another12secret\n[key]\n");
+    assert!(discover(None));
     scene.write(&mgmt, "add_attribute IncomingUser joe 12charsecret");
     assert!(!discover(None) && discover(Some(("joe", "12charsecret"))));
     let account = scene.tree.join(driver).join("IncomingUser");
@@ -616,6 +621,9 @@ fn attributes_of_the_driver_are_settings_of_the_server() {
     assert_eq!(mode & 0o777, 0o600);
     scene.write(&mgmt, "del_attribute IncomingUser joe 12charsecret");
     assert!(discover(None));
+    assert_eq!(scene.read(&outgoing), "us another12secret\n[key]\n");
+    scene.write(&mgmt, "del_attribute OutgoingUser us");
+    assert!(!scene.tree.join(&outgoing).exists());
 
     scene.write(&format!("{driver}/nagle_threshold"), "32\n");
     scene.write("proc/scsi_tgt/iscsi/nagle_margin", "5\n");

@@ -17,6 +17,7 @@ pub mod change;
 pub mod command;
 pub mod errno;
 pub mod map;
+pub mod mutual;
 pub mod node;
 pub mod state;
 pub mod write;

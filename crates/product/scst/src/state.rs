@@ -116,6 +116,8 @@ pub struct State {
     /// Attributes without effect that were written.
     pub tuned: BTreeMap<Tuned, String>,
     pub copies: CopyMap,
+    /// How often accounts that are not in effect had changed.
+    pub waiting_changes: u64,
     /// Keys of the setting `discovery`.
     pub discovery: Keys,
     /// Keys of the setting `transmit`.
@@ -394,7 +396,8 @@ pub(crate) fn volume(name: &str) -> ObjectId {
     }
 }
 
-pub(crate) fn target(name: &str) -> ObjectId {
+#[must_use]
+pub fn target(name: &str) -> ObjectId {
     ObjectId {
         kind: ObjectKind::Target,
         name: name.to_owned(),

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_api::change::{Applied, Caller, ChangeOptions, Revision, Wish};
-use longshore_api::object::{DISCOVERY, Document, Keys, ObjectId};
+use longshore_api::object::{DISCOVERY, Document, Keys, ObjectId, ObjectKind};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_scst::change::Change;
 use longshore_scst::errno::{self, Refusal};
 use longshore_scst::map::CopyMap;
+use longshore_scst::mutual::{Waiting, discovery, target};
 use longshore_scst::node::File;
 use longshore_scst::procfs;
 use longshore_scst::state::{
@@ -55,6 +56,10 @@ pub(super) struct Source {
     tuned: Mutex<BTreeMap<Tuned, String>>,
     /// The map of the copy manager, as commands have left it.
     copies: Mutex<CopyMap>,
+    /// Accounts that are not in effect yet.
+    waiting: Mutex<Waiting>,
+    /// Held while objects and accounts that wait change together.
+    turn: Mutex<()>,
 }
 
 impl Source {
@@ -67,6 +72,8 @@ impl Source {
             settings: Mutex::default(),
             tuned: Mutex::default(),
             copies: Mutex::default(),
+            waiting: Mutex::default(),
+            turn: Mutex::default(),
         })
     }
 
@@ -99,11 +106,22 @@ impl Source {
             };
             (volume.name.clone(), device)
         });
-        let mut state = State::new(
-            devices.collect(),
-            whole.targets.iter().cloned(),
-            self.sessions(),
-        );
+        let mut waiting = locked(&self.waiting);
+        if whole.revision == self.plane.revision() {
+            waiting.retain(|id| {
+                let mut targets = whole.targets.iter();
+                id.kind == ObjectKind::Setting || targets.any(|(name, ..)| *name == id.name)
+            });
+        }
+        let targets = whole
+            .targets
+            .iter()
+            .cloned()
+            .map(|(name, owner, mut keys)| {
+                waiting.show(&target(&name), &mut keys);
+                (name, owner, keys)
+            });
+        let mut state = State::new(devices.collect(), targets, self.sessions());
         for target in self.server.targets() {
             let Some((_, relative_port)) = target.ports.first() else {
                 continue;
@@ -135,6 +153,9 @@ impl Source {
                 _ => state.transmit.clone_from(keys),
             }
         }
+        waiting.show(&discovery(), &mut state.discovery);
+        state.waiting_changes = waiting.changes();
+        drop(waiting);
         state.nagle = Nagle {
             threshold: whole.transmit.nagle_threshold.to_string(),
             margin: whole.transmit.nagle_margin,
@@ -234,7 +255,10 @@ impl Source {
                     objects,
                     create,
                     replace,
-                } => self.apply(&whole, objects, (create, replace), caller),
+                } => {
+                    let seen = (&whole, state.waiting_changes);
+                    self.apply(seen, objects, (create, replace), caller)
+                }
             };
             *locked(&self.seen) = None;
             match outcome {
@@ -265,16 +289,35 @@ impl Source {
 
     fn apply(
         &self,
-        whole: &Whole,
+        (whole, waiting_changes): (&Whole, u64),
         mut objects: Vec<(ObjectId, Option<Keys>)>,
         (create, replace): (bool, bool),
         caller: &Caller,
     ) -> Result<(), Box<Problem>> {
+        let waiting = Waiting::take_out(&mut objects);
+        let is_there = |id: &ObjectId| whole.api.of_kind(id.kind).contains_key(&id.name);
+        // What of a setting was taken out may have been all of it.
+        objects
+            .retain(|(id, keys)| id.kind != ObjectKind::Setting || keys.is_some() || is_there(id));
         let gone: Vec<String> = objects
             .iter()
             .filter(|(_, keys)| keys.is_none())
             .map(|(id, _)| id.name.clone())
             .collect();
+        // Accounts that wait have no revision.
+        let turn = locked(&self.turn);
+        if locked(&self.waiting).changes() != waiting_changes {
+            let text = "the accounts were changed meanwhile";
+            return Err(Box::new(Problem::new(ProblemCode::RevisionChanged, text)));
+        }
+        if objects.is_empty() {
+            if self.plane.revision() != whole.revision {
+                let text = "the configuration was changed meanwhile";
+                return Err(Box::new(Problem::new(ProblemCode::RevisionChanged, text)));
+            }
+            locked(&self.waiting).put(waiting);
+            return Ok(());
+        }
         let wish = if objects.len() == 1 {
             match objects.remove(0) {
                 (id, Some(keys)) => Wish::Put { id, keys },
@@ -292,6 +335,8 @@ impl Source {
             create,
         };
         self.plane.apply(wish, options, caller)?;
+        locked(&self.waiting).put(waiting);
+        drop(turn);
         for name in &gone {
             let what = format!("volume {name} is still in use");
             wait_while(what, || self.plane.is_leaving(name))?;
