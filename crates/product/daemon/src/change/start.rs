@@ -13,6 +13,7 @@ use super::problems;
 use super::store::{Others, Store, StoreError};
 use crate::config::file::ConfigFile;
 use crate::config::target::UnknownVolumes;
+use crate::config::transmit::TransmitKeys;
 use crate::config::{Arguments, Config, Parts};
 
 /// The state at start.
@@ -106,8 +107,11 @@ impl Start {
 
 /// What is beside the objects of the API.
 pub(super) fn others(arguments: &Arguments, file: Option<&ConfigFile>) -> Others {
-    let volumes = format!("{:?}", arguments.volumes);
-    Others::of(file.map(|file| &*file.text), &volumes)
+    let mut given = format!("{:?}", arguments.volumes);
+    if arguments.transmit != TransmitKeys::default() {
+        given += &format!("{:?}", arguments.transmit);
+    }
+    Others::of(file.map(|file| &*file.text), &given)
 }
 
 /// A file that was edited while no server ran makes another state, so it gets another number.
