@@ -166,13 +166,17 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         true => "package --check-size",
         false => "package --quick",
     };
+    let crates = match everything || part.includes(PACKAGES_TURN) {
+        true => "crates --verify",
+        false => "crates",
+    };
     let mut steps = vec![
         Step::new("format", "format", 20),
         Step::new("circles", "circles", 50),
         Step::new("comments", "comments", 20),
         Step::new("set-up", "setup", 20),
         Step::new("dependencies", "dependencies", 20),
-        Step::new("crates", "crates", 50),
+        Step::new("crates", crates, 50).needs(&["set-up"]),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
         Step::new("server", "build --release", 100).provides(workspace::built()),
         Step::new("tests", tests, 120).needs(built),

@@ -58,7 +58,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   comments      doc comments of at most three words [--list]
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
-  crates        the libraries are packed as a registry wants them
+  crates        the libraries are packed as a registry wants them [--verify: and built from that]
   dependencies  licences, sources and reviews of the packages used [--advisories FOLDER]
   tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
                 [--alone | --together] [--exhaustive]
