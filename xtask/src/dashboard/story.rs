@@ -14,6 +14,9 @@ use crate::served::Served;
 /// The checker of accessibility.
 const AXE: &str = include_str!("axe/axe.min.js");
 
+/// Dialogs of a page that are looked at: rows of a table have the same.
+const DIALOGS: usize = 8;
+
 /// What the story creates.
 const TARGET: &str = "iqn.2026-11.com.example:story";
 
@@ -361,6 +364,7 @@ fn keeps_strangers_out(story: &Story) -> Result<()> {
 
 fn is_accessible(story: &Story) -> Result<()> {
     let browser = &story.browser;
+    let mut dialogs = 0;
     for scheme in [Scheme::Light, Scheme::Dark] {
         browser.prefer(scheme)?;
         for path in [
@@ -375,14 +379,29 @@ fn is_accessible(story: &Story) -> Result<()> {
             "/ui/configuration",
         ] {
             story.go(path)?;
+            // The page, and each dialog of it while it is open.
             let found = browser.run_async(&format!(
-                "{AXE}; const done = arguments[0]; axe.run(document, {{ resultTypes: ['violations'] }})\
-                 .then((it) => done(it.violations.filter((it) => ['serious', 'critical'].includes(it.impact))\
-                 .map((it) => it.id + ': ' + it.nodes.map((node) => node.html).slice(0, 3).join(' '))), (error) => done([String(error)]))"
+                "{AXE}; const done = arguments[0]; const look = async (at) => {{ \
+                 const it = await axe.run(at, {{ resultTypes: ['violations'] }}); \
+                 return it.violations.filter((it) => ['serious', 'critical'].includes(it.impact)) \
+                 .map((it) => it.id + ': ' + it.nodes.map((node) => node.html).slice(0, 3).join(' ')); }}; \
+                 const all = async () => {{ const found = await look(document); let dialogs = 0; \
+                 for (const button of [...document.querySelectorAll('button[data-opens]')].slice(0, {DIALOGS})) {{ \
+                 const dialog = document.getElementById(button.dataset.opens); button.click(); \
+                 if (!dialog.open) {{ found.push(dialog.id + ' does not open'); continue; }} \
+                 found.push(...(await look(dialog)).map((it) => dialog.id + ': ' + it)); dialog.close(); dialogs += 1; }} \
+                 return {{ found, dialogs }}; }}; \
+                 all().then(done, (error) => done({{ found: [String(error)], dialogs: 0 }}))"
             ))?;
-            ensure!(found == json!([]), "{path} ({}): {found}", scheme.name());
+            ensure!(
+                found["found"] == json!([]),
+                "{path} ({}): {found}",
+                scheme.name()
+            );
+            dialogs += found["dialogs"].as_u64().context("a number of dialogs")?;
         }
     }
+    ensure!(dialogs > 0, "no page has a dialog");
     for width in [390, 1280] {
         browser.resize(width, 844)?;
         for path in [
