@@ -63,6 +63,7 @@ const EXHAUSTIVE: &[(&str, &str)] = &[
     ("LONGSHORE_RUDE_STEPS", "0"),
     ("LONGSHORE_FLIP_RUNS", "20"),
     ("LONGSHORE_KILLS", "1000"),
+    ("LONGSHORE_POOL_OPERATIONS", "1000000"),
 ];
 
 pub fn run(mut arguments: Arguments) -> Result<Counts> {

@@ -1,11 +1,11 @@
 //! `longshore pool`
 
 pub mod changes;
+mod check;
 mod follow;
 mod place;
 mod text;
 
-use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,18 +19,15 @@ use longshore_api::pool::{
 use longshore_daemon::config::pool::{Compression, Quota, Reserve};
 use longshore_daemon::config::size::Size;
 use longshore_daemon::pools;
-use longshore_pool::{NewPool, Pool, Report, wipe_drives};
+use longshore_pool::{NewPool, Pool, Rebuild, wipe_drives};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use self::check::FINDINGS;
 use self::place::{How, Place, PoolVerbError, drives_of};
-use crate::output::Bytes;
 use crate::server::ServerArguments;
 use crate::server::client::{Ask, Client, ClientError};
 use crate::server::path::path;
-
-/// The exit status of a check that found something.
-const FINDINGS: u8 = 3;
 
 #[derive(Debug, Args)]
 pub struct PoolArguments {
@@ -77,13 +74,19 @@ enum PoolVerb {
         /// All drives of the pool (DRIVE+DRIVE), or its name
         pool: String,
     },
-    /// Check a pool that nobody has open, without writing to it
+    /// Check a pool that no process has open. Nothing is written without --rebuild
     Check {
         /// All drives of the pool (DRIVE+DRIVE), or its name in --config
         pool: String,
         /// Read all data, and compare it with its checksums
         #[arg(long)]
         data: bool,
+        /// Reconstruct a pool that does not open, and write it if nothing is lost
+        #[arg(long)]
+        rebuild: bool,
+        /// Write the reconstructed pool even if data is lost
+        #[arg(long, requires = "rebuild")]
+        force: bool,
     },
     /// Read all data of a pool, also of one that is served, and compare it with its checksums
     Scrub {
@@ -369,7 +372,20 @@ fn act(arguments: &PoolArguments) -> Result<ExitCode, PoolVerbError> {
         ),
         PoolVerb::List { drives } => list(arguments, drives),
         PoolVerb::Show { pool } => show(arguments, pool),
-        PoolVerb::Check { pool, data } => check(arguments, pool, *data),
+        PoolVerb::Check {
+            pool,
+            data,
+            rebuild,
+            force,
+        } => {
+            let wanted = match (rebuild, force) {
+                (false, _) => Rebuild::Look,
+                (true, false) => Rebuild::Whole,
+                (true, true) => Rebuild::Rest,
+            };
+            let config = arguments.config.as_deref();
+            check::run(&arguments.server, config, pool, *data, wanted)
+        }
         PoolVerb::Scrub { pool, rate, detach } => {
             let rate_bytes = rate.map(|rate| rate.0);
             let wanted = PoolChange::Scrub(PoolScrub { rate_bytes });
@@ -736,77 +752,4 @@ fn print(arguments: &PoolArguments, shown: &Shown) -> ExitCode {
     arguments
         .server
         .print(&versioned, |it| text::detail(it.body))
-}
-
-fn check(
-    arguments: &PoolArguments,
-    pool: &str,
-    with_data: bool,
-) -> Result<ExitCode, PoolVerbError> {
-    let drives = drives_of(pool, arguments.config.as_deref())?;
-    let drives = drives.ok_or_else(|| PoolVerbError::NoDrives {
-        pool: pool.to_owned(),
-    })?;
-    let report = Pool::check(&drives, with_data, progress())?;
-    let printed = arguments
-        .server
-        .print(&document(pool, &report), |_| findings(pool, &report));
-    Ok(match report.is_sound() {
-        true => printed,
-        false => ExitCode::from(FINDINGS),
-    })
-}
-
-fn document(pool: &str, report: &Report) -> Versioned<Value> {
-    let findings = report.findings.iter();
-    let findings: Vec<Value> = findings
-        .map(|finding| json!({ "subject": finding.subject, "text": finding.text }))
-        .collect();
-    Versioned::new(json!({
-        "pool": pool,
-        "sound": report.is_sound(),
-        "findings": findings,
-        "more-findings": report.more,
-        "volumes": report.volumes,
-        "snapshots": report.snapshots,
-        "pages": report.pages,
-        "data-bytes": report.data_bytes,
-    }))
-}
-
-fn findings(pool: &str, report: &Report) -> String {
-    let mut text = String::new();
-    for finding in &report.findings {
-        text += &format!("{finding}\n");
-    }
-    if report.more > 0 {
-        text += &format!("and {} more\n", report.more);
-    }
-    let verdict = match report.is_sound() {
-        true => "sound",
-        false => "damaged",
-    };
-    text += &format!(
-        "{pool}: {verdict}; {} volumes, {} snapshots, {} pages",
-        report.volumes, report.snapshots, report.pages
-    );
-    if report.data_bytes > 0 {
-        text += &format!(", {} of data read", Bytes(report.data_bytes));
-    }
-    text.push('\n');
-    text
-}
-
-/// Tells a person how far the check has come.
-fn progress() -> impl FnMut(u64, u64) + 'static {
-    let is_watched = io::stderr().is_terminal();
-    let mut told = None;
-    move |done, sum| {
-        let percent = done * 100 / sum.max(1);
-        if is_watched && told != Some(percent) {
-            told = Some(percent);
-            let end = if done == sum { "\n" } else { "" };
-            let _ = write!(io::stderr(), "\r{percent:3} % of {}{end}", Bytes(sum));
-        }
-    }
 }

@@ -9,7 +9,7 @@
 //! A read asks the head, then its ancestors. A layer that neither a volume nor a snapshot names is merged into
 //! its only child, dropped if it has none, and kept as long as it has several.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::format::checkpoint::{Item, SnapshotRecord};
 use crate::format::op::{Op, VolumeRecord};
@@ -98,7 +98,10 @@ impl Catalog {
     pub fn apply(&mut self, op: &Op) -> Freed {
         let mut freed = Freed::new();
         // Each change brings layers that nobody has had.
-        if new_layers(op).any(|layer| self.layers.contains_key(&layer)) {
+        let mut new = HashSet::new();
+        let is_known =
+            |layer: &LayerId| self.layers.contains_key(layer) || self.aliases.contains_key(layer);
+        if !new_layers(op).all(|layer| new.insert(layer) && !is_known(&layer)) {
             return freed;
         }
         match op {
@@ -291,6 +294,7 @@ impl Catalog {
             .chain(frozen)
             .chain(parents)
             .all(|id| self.layers.contains_key(&id))
+            && self.aliases.keys().all(|id| !self.layers.contains_key(id))
             && self
                 .layers
                 .keys()

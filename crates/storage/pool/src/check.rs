@@ -50,13 +50,24 @@ pub(crate) async fn check_pool(
 ) -> Report {
     let mut report = Report::default();
     check_superblocks(pool, io, &mut report).await;
-    check_catalog(pool, &mut report);
-    let chunks = collect_chunks(pool, &mut report);
-    check_overlaps(&chunks, &mut report);
-    if with_data {
-        check_data(pool, io, &chunks, &mut report, progress).await;
-    }
+    check_contents(pool, io, with_data, progress, &mut report).await;
     report
+}
+
+/// Checks everything but superblocks.
+pub(crate) async fn check_contents(
+    pool: &Arc<Pool>,
+    io: &Io,
+    with_data: bool,
+    progress: impl FnMut(u64, u64),
+    report: &mut Report,
+) {
+    check_catalog(pool, report);
+    let chunks = collect_chunks(pool, report);
+    check_overlaps(&chunks, report);
+    if with_data {
+        check_data(pool, io, &chunks, report, progress).await;
+    }
 }
 
 pub(crate) async fn check_superblocks(pool: &Pool, io: &Io, report: &mut Report) {

@@ -34,6 +34,8 @@ fn hand_out_max(segment_bytes: u64) -> usize {
 /// What a checkpoint begins with, taken at one moment.
 struct Capture {
     head: Vec<u8>,
+    /// The last record that is in the maps.
+    record: u64,
     items: u64,
     layers: Vec<LayerId>,
     /// Sealed segments that nothing refers to any more.
@@ -98,6 +100,7 @@ impl Pool {
                     number: newest.superblock + 1,
                     checkpoint: first,
                     checkpoint_number: number,
+                    checkpoint_record: capture.record,
                     ..plain
                 };
                 self.publish(io, &named, present, news).await
@@ -189,8 +192,10 @@ impl Pool {
             generation += 1;
         }
         inner.next_generation = generation;
+        let record = inner.state.applied;
         let mut capture = Capture {
             head: Vec::new(),
+            record,
             items: 0,
             layers: inner.state.catalog.layers.keys().copied().collect(),
             dead,
@@ -202,7 +207,7 @@ impl Pool {
             capture.items += 1;
         };
         put(&Item::Head {
-            record: inner.state.applied,
+            record,
             next_generation: generation,
             next_layer: inner.state.catalog.next_layer,
         });

@@ -115,6 +115,20 @@ pub enum PoolError {
     OtherPool { path: PathBuf },
     #[error("{}: is an old copy of a drive of the pool", path.display())]
     Stale { path: PathBuf },
+    /// No superblock is left, and segments do not tell how the pool was made.
+    #[error(
+        "{}: no superblock of its pool is whole, and its segments do not tell how the pool was made", path.display()
+    )]
+    Nameless { path: PathBuf },
+    /// No superblock and no segment is left.
+    #[error("{}: nothing of a pool is left there; leave it out", path.display())]
+    NoTrace { path: PathBuf },
+    /// Both sides of a mirror were named, and nothing tells which of them is current.
+    #[error(
+        "{}: holds the same segments as another drive, as the sides of a mirror do, and no superblock tells which one has \
+         all data; name one of them", path.display()
+    )]
+    SameDrive { path: PathBuf },
     #[error("{}: named twice", path.display())]
     DriveTwice { path: PathBuf },
     #[error("a pool has 1 to {} drives", crate::format::superblock::DRIVES_MAX)]

@@ -29,8 +29,14 @@ mod features;
 #[cfg(test)]
 mod fixture_tests;
 pub mod format;
+mod geometry;
+mod identify;
+mod inspect;
+mod labels;
 mod load;
 mod log;
+#[cfg(test)]
+mod long_tests;
 pub mod map;
 mod members;
 mod mend;
@@ -43,6 +49,9 @@ mod pool;
 #[cfg(test)]
 mod power_tests;
 mod read;
+mod rebuild;
+#[cfg(test)]
+mod rebuild_tests;
 mod recovery;
 mod report;
 mod reserve;
@@ -57,6 +66,7 @@ mod settings_tests;
 mod shared;
 mod side;
 pub mod state;
+mod survey;
 mod sync;
 #[cfg(test)]
 mod testing;
@@ -79,6 +89,7 @@ pub use error::PoolError;
 pub use mirror::{ListedSide, Slot};
 pub use open::{NewPool, read_label};
 pub use pool::{NewVolume, Pool};
+pub use rebuild::{Rebuild, Rebuilt};
 pub use report::{Finding, Report};
 pub use room::FULL as RESERVE_FULL;
 pub use settings::VolumeSettings;

@@ -8,6 +8,7 @@ use crate::catalog::{Catalog, Layer};
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::checkpoint::{Item, PartHeader};
+use crate::format::record::LayerId;
 use crate::format::superblock::Superblock;
 use crate::format::{FormatError, short};
 use crate::place::{Content, Place};
@@ -26,6 +27,34 @@ pub struct Loaded {
     pub hand_out: Vec<(u32, u64)>,
 }
 
+impl Loaded {
+    /// The beginning: nothing of it was read.
+    pub fn nothing(label: &Superblock) -> Self {
+        Self {
+            state: State {
+                catalog: Catalog::default(),
+                segments: Segments::new(label.drives.clone(), label.segment_bytes),
+                applied: 0,
+            },
+            newest: Newest {
+                superblock: label.number,
+                number: label.checkpoint_number,
+                segments: Vec::new(),
+            },
+            next_generation: 0,
+            hand_out: Vec::new(),
+        }
+    }
+}
+
+/// What could be read of a damaged checkpoint: at least the whole catalogue.
+#[derive(Debug)]
+pub struct Beginning {
+    pub loaded: Loaded,
+    /// The last leaf that was read. Leaves come in the order of their layers and numbers, so all before it are known.
+    pub last_leaf: Option<(LayerId, u32)>,
+}
+
 pub struct Loader<'a> {
     io: &'a Io,
     label: &'a Superblock,
@@ -33,35 +62,48 @@ pub struct Loader<'a> {
     loaded: Loaded,
     items: u64,
     has_ended: bool,
+    /// All of the catalogue was read.
+    has_catalog: bool,
+    last_leaf: Option<(LayerId, u32)>,
 }
 
 impl<'a> Loader<'a> {
     pub fn new(io: &'a Io, label: &'a Superblock, drives: &'a [Option<Arc<Drive>>]) -> Self {
-        let segments = Segments::new(label.drives.clone(), label.segment_bytes);
         Self {
             io,
             label,
             drives,
-            loaded: Loaded {
-                state: State {
-                    catalog: Catalog::default(),
-                    segments,
-                    applied: 0,
-                },
-                newest: Newest {
-                    superblock: label.number,
-                    number: label.checkpoint_number,
-                    segments: Vec::new(),
-                },
-                next_generation: 0,
-                hand_out: Vec::new(),
-            },
+            loaded: Loaded::nothing(label),
             items: 0,
             has_ended: false,
+            has_catalog: false,
+            last_leaf: None,
         }
     }
 
     pub async fn load(mut self) -> Result<Loaded, PoolError> {
+        self.read().await?;
+        if !self.loaded.state.catalog.is_sound() {
+            let source = FormatError::Field("the tree of layers");
+            return Err(damaged(self.label, "the checkpoint", source));
+        }
+        self.loaded.state.recount();
+        Ok(self.loaded)
+    }
+
+    /// Reads as much as there is. Nothing, if that is not the whole catalogue.
+    pub async fn load_beginning(mut self) -> Option<Beginning> {
+        // The caller has reported the error.
+        let _ = self.read().await;
+        let is_of_use = self.has_catalog && self.loaded.state.catalog.is_sound();
+        self.loaded.state.recount();
+        is_of_use.then_some(Beginning {
+            loaded: self.loaded,
+            last_leaf: self.last_leaf,
+        })
+    }
+
+    async fn read(&mut self) -> Result<(), PoolError> {
         let mut stream: Vec<u8> = Vec::new();
         let mut next = Some(self.label.checkpoint);
         let mut index = 0;
@@ -83,16 +125,11 @@ impl<'a> Loader<'a> {
             next = header.next;
             index += 1;
         }
-        if !self.loaded.state.catalog.is_sound() {
-            let source = FormatError::Field("the tree of layers");
-            return Err(damaged(self.label, "the checkpoint", source));
-        }
         if !self.has_ended || !stream.is_empty() {
             let source = FormatError::Field("its end");
             return Err(damaged(self.label, "the checkpoint", source));
         }
-        self.loaded.state.recount();
-        Ok(self.loaded)
+        Ok(())
     }
 
     async fn part(&mut self, place: Place, index: u32) -> Result<(PartHeader, Vec<u8>), PoolError> {
@@ -146,6 +183,7 @@ impl<'a> Loader<'a> {
         if self.has_ended {
             return Err(wrong("what follows its end"));
         }
+        self.has_catalog |= !item.is_of_catalog();
         match item {
             Item::Head {
                 record,
@@ -195,11 +233,13 @@ impl<'a> Loader<'a> {
                 if !places_fit || u64::from(number) > crate::SIZE_MAX >> 21 {
                     return Err(wrong("an entry of a map"));
                 }
+                let id = layer;
                 let layer = catalog
                     .layers
-                    .get_mut(&layer)
+                    .get_mut(&id)
                     .ok_or_else(|| wrong("a layer"))?;
                 layer.map.insert_leaf(number, leaf);
+                self.last_leaf = Some((id, number));
             }
             Item::Reserve { volume, bytes } => {
                 let volume = catalog.volumes.get_mut(&volume);

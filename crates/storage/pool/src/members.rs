@@ -53,6 +53,7 @@ impl Label {
             number: 0,
             checkpoint: Place::default(),
             checkpoint_number: 0,
+            checkpoint_record: 0,
         }
     }
 }

@@ -359,7 +359,7 @@ fn damage_on_one_side_is_mended_by_reads_cleaning_and_scrubs() {
 
 impl Scene {
     /// A pool that was opened, and what it should hold.
-    fn of(
+    pub(crate) fn of(
         rig: Rig,
         pool: Arc<crate::Pool>,
         model: crate::power_tests::Model,
@@ -377,6 +377,7 @@ impl Scene {
             is_busy: false,
             is_write_through: false,
             is_mirror: true,
+            written: BTreeMap::new(),
             members,
             after: None,
         }

@@ -1,7 +1,6 @@
 //! Making, opening and closing a pool.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -13,13 +12,16 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
-use crate::drive::{Drive, SideState};
+use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::RESERVED_BYTES;
 use crate::format::superblock::{
-    DRIVES_MAX, DriveEntry, LENGTH, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENT_MAX, SEGMENT_MIN,
-    SEGMENTS_MAX, Superblock, copies, tail_start,
+    DRIVES_MAX, DriveEntry, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENTS_MAX, Superblock,
+    tail_start,
 };
+use crate::geometry::segment_bytes_of;
+pub(crate) use crate::labels::Opening;
+use crate::labels::{self, Sorted, newest_label};
 use crate::log::{Failure, Inner};
 use crate::members::{Label, Members, Present};
 use crate::place::DRIVE_BYTES_MAX;
@@ -32,12 +34,6 @@ use crate::state::State;
 
 /// Bytes of the smallest drive.
 pub const DRIVE_MIN: u64 = 64 << 20;
-
-/// Segments that a pool has at least, where it is large enough for segments of their largest common size.
-const SEGMENTS_WANTED: u64 = 128;
-
-/// Largest segments that a pool is made with, and smallest.
-const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=32 << 20;
 
 /// A pool to be made.
 #[derive(Clone, Debug)]
@@ -205,16 +201,6 @@ pub(crate) fn label_of(side: &Side) -> Result<Superblock, PoolError> {
     block_on(move |io| async move { newest_label(&io, &side).await })
 }
 
-/// How a pool is opened.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Opening {
-    pub is_read_only: bool,
-    /// A side of a mirror may be missing that the pool does not know to be stale.
-    pub is_degraded: bool,
-    /// Drives that were named, and could not be opened.
-    pub unopened: usize,
-}
-
 /// Makes a pool on drives that are open.
 pub(crate) async fn create_on(
     io: &Io,
@@ -222,7 +208,7 @@ pub(crate) async fn create_on(
     sides: Vec<Side>,
     is_mirrored: bool,
 ) -> Result<Arc<Pool>, PoolError> {
-    let segment_bytes = segment_bytes(&sides);
+    let segment_bytes = segment_bytes_of(sides.iter().map(|side| side.bytes));
     let mut drives = Vec::new();
     let mut sides = sides.into_iter();
     while let Some(side) = sides.next() {
@@ -293,7 +279,7 @@ pub(crate) async fn open_on(
         label,
         drives,
         has_left_out,
-    } = sort_drives(io, sides, how).await?;
+    } = labels::sort(io, sides, how).await?;
     if !is_read_only {
         if label.read_only_compatible & !READ_ONLY_COMPATIBLE_KNOWN != 0 {
             return Err(PoolError::LaterVersion { pool: label.name });
@@ -370,7 +356,12 @@ pub(crate) async fn open_on(
     Ok(pool)
 }
 
-fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: bool) -> Arc<Pool> {
+pub(crate) fn assemble(
+    label: Label,
+    present: Present,
+    recovered: Recovered,
+    is_read_only: bool,
+) -> Arc<Pool> {
     let unit = usize::try_from(label.unit).expect("512 or 4096");
     let mut inner = Inner::new(
         recovered.state,
@@ -400,269 +391,6 @@ fn assemble(label: Label, present: Present, recovered: Recovered, is_read_only: 
         is_read_only,
     })
 }
-
-/// The drives of a pool by their numbers; of those that were removed, nothing.
-type Numbered = Vec<Option<Arc<Drive>>>;
-
-/// The sides of a drive that were found, and whether they are current.
-type Places = [Option<(Arc<Side>, SideState)>; 2];
-
-/// A side, and what its superblock says.
-struct Labeled {
-    own: Superblock,
-    side: Side,
-}
-
-/// Drives that were looked through.
-struct Sorted {
-    /// The newest superblock of all sides.
-    label: Superblock,
-    drives: Numbered,
-    /// A side is missing that was current.
-    has_left_out: bool,
-}
-
-async fn sort_drives(io: &Io, sides: Vec<Side>, how: Opening) -> Result<Sorted, PoolError> {
-    let (found, unreadable) = read_labels(io, sides).await?;
-    let label = newest_of(&found).ok_or(PoolError::DriveCount)?.clone();
-    let places = place_sides(found, &label)?;
-    expect_all(&label, &places, unreadable, how)?;
-    let has_left_out = !missing_sides(&label, &places, false).is_empty();
-    let listed = label.drives.iter().zip(places);
-    let numbered = listed.map(|(entry, [first, second])| {
-        if entry.is_removed() {
-            return None;
-        }
-        if entry.mirror.is_none() {
-            return first.map(|(side, _)| Arc::new(Drive::single((*side).clone())));
-        }
-        let states = [&first, &second].map(|it| it.as_ref().map_or(SideState::Stale, |it| it.1));
-        let sides = [first, second].map(|it| it.map(|(side, _)| side));
-        Some(Arc::new(Drive::mirror(sides, states)))
-    });
-    let drives = numbered.collect();
-    Ok(Sorted {
-        label,
-        drives,
-        has_left_out,
-    })
-}
-
-/// What the sides say, and why others say nothing: the pool may do without them.
-async fn read_labels(
-    io: &Io,
-    sides: Vec<Side>,
-) -> Result<(Vec<Labeled>, Vec<PoolError>), PoolError> {
-    let mut found: Vec<Labeled> = Vec::new();
-    let mut unreadable = Vec::new();
-    for side in sides {
-        let own = match newest_label(io, &side).await {
-            Ok(own) => own,
-            Err(error) => {
-                unreadable.push(error);
-                continue;
-            }
-        };
-        if found.iter().any(|other| other.own.pool != own.pool) {
-            return Err(PoolError::OtherPool { path: side.path });
-        }
-        if found.iter().any(|other| own_id(&other.own) == own_id(&own)) {
-            return Err(PoolError::DriveTwice { path: side.path });
-        }
-        found.push(Labeled { own, side });
-    }
-    match unreadable.pop() {
-        Some(error) if found.is_empty() => Err(error),
-        last => {
-            unreadable.extend(last);
-            Ok((found, unreadable))
-        }
-    }
-}
-
-fn newest_of(found: &[Labeled]) -> Option<&Superblock> {
-    found.iter().map(|found| &found.own).max_by_key(|label| {
-        let sides = label.drives.iter().map(|it| it.sides());
-        let sides: usize = sides.map(|sides| sides.iter().flatten().count()).sum();
-        // A side that calls itself stale knows nothing that the other one does not. If it was about to be filled, it may
-        // name a checkpoint that was given up.
-        let is_sound = own_mirror(label).is_none_or(|mirror| mirror.stale != Some(label.side));
-        // A drive that was being added when the power went may be as new as the others, which do not know of it.
-        (is_sound, label.number, std::cmp::Reverse(sides))
-    })
-}
-
-/// The sides in the places where the newest superblock lists them.
-fn place_sides(found: Vec<Labeled>, label: &Superblock) -> Result<Vec<Places>, PoolError> {
-    let mut places: Vec<Places> = Vec::new();
-    places.resize_with(label.drives.len(), Default::default);
-    for Labeled { own, side } in found {
-        let (number, place) = (usize::from(own.drive), usize::from(own.side));
-        let entry = label.drives.get(number);
-        let is_listed = |entry: &&DriveEntry| entry.sides().get(place) == Some(&Some(own_id(&own)));
-        let said = own_mirror(&own).and_then(|mirror| mirror.stale);
-        let Some(entry) = entry.filter(is_listed) else {
-            // A side that was about to be filled, and was not, is stale by what it says itself.
-            if said == Some(own.side) {
-                tracing::warn!(
-                    path = %side.path.display(),
-                    "was to become a side of a mirror, and did not; it is not used"
-                );
-                continue;
-            }
-            return Err(PoolError::NotMember {
-                path: side.path,
-                pool: label.name.clone(),
-            });
-        };
-        let is_stale = entry
-            .mirror
-            .is_some_and(|mirror| mirror.stale == Some(own.side));
-        let mut state = SideState::Current;
-        if is_stale {
-            // It went on without the one that went on without it.
-            if said == Some(1 - own.side) {
-                return Err(PoolError::WentApart {
-                    pool: label.name.clone(),
-                    path: side.path,
-                });
-            }
-            tracing::warn!(
-                path = %side.path.display(),
-                "a side of a mirror is stale, and is not used; fill it by: longshore pool replace"
-            );
-            state = SideState::Stale;
-        } else if own.number + 1 < label.number {
-            // A power cut leaves drives one superblock apart.
-            return Err(PoolError::Stale { path: side.path });
-        }
-        let needed = RESERVED_BYTES + u64::from(entry.segments) * u64::from(label.segment_bytes);
-        if tail_start(side.bytes) >= needed {
-            places[number][place] = Some((Arc::new(side), state));
-        } else if !is_stale {
-            return Err(io_error("read", &side.path, io::ErrorKind::UnexpectedEof));
-        }
-    }
-    Ok(places)
-}
-
-/// Refuses to go on without sides that are needed, and with drives that are not the pool's. `unreadable`: why drives that
-/// were named hold none.
-fn expect_all(
-    label: &Superblock,
-    places: &[Places],
-    mut unreadable: Vec<PoolError>,
-    how: Opening,
-) -> Result<(), PoolError> {
-    let missing = missing_sides(label, places, how.is_degraded);
-    let listed = label.drives.iter().zip(places);
-    let listed = listed.filter(|(entry, _)| !entry.is_removed());
-    let sides = listed.flat_map(|(entry, place)| entry.sides().into_iter().zip(place));
-    let sides: Vec<_> = sides.filter(|(id, _)| id.is_some()).collect();
-    let absent = sides.iter().filter(|(_, there)| there.is_none()).count();
-    let is_too_many = how.unopened + unreadable.len() > absent;
-    let is_refused = !missing.is_empty() || is_too_many;
-    match unreadable.pop() {
-        Some(error) if is_refused => return Err(error),
-        Some(error) => tracing::warn!(%error, "a side of a mirror is left out"),
-        None => {}
-    }
-    if !is_refused {
-        return Ok(());
-    }
-    // One side of each mirror is enough to go on.
-    let is_mirrored = !missing.is_empty() && missing_sides(label, places, true).is_empty();
-    let ids: Vec<String> = missing.iter().map(Uuid::to_string).collect();
-    Err(PoolError::DrivesMissing {
-        pool: label.name.clone(),
-        expected: sides.len(),
-        found: sides.len() - missing.len(),
-        missing: ids.join(", "),
-        advice: match is_mirrored {
-            true => "; to go on without: longshore pool offline",
-            false => "",
-        },
-    })
-}
-
-/// Identifiers of sides that are missing, and without which the pool is not opened.
-fn missing_sides(label: &Superblock, places: &[Places], is_degraded: bool) -> Vec<Uuid> {
-    let mut missing = Vec::new();
-    let listed = label.drives.iter().zip(places);
-    for (entry, place) in listed.filter(|(entry, _)| !entry.is_removed()) {
-        let mut there = place.iter().flatten();
-        let is_one_current = there.any(|(_, state)| *state == SideState::Current);
-        for (number, id) in (0_u8..).zip(entry.sides()) {
-            let is_there = place[usize::from(number)].is_some();
-            let is_stale = entry.mirror.is_some_and(|it| it.stale == Some(number));
-            let may_lack = is_one_current && (is_stale || is_degraded);
-            missing.extend(id.filter(|_| !is_there && !may_lack));
-        }
-    }
-    missing
-}
-
-/// What a superblock says of the mirror that it lies on.
-fn own_mirror(label: &Superblock) -> Option<Mirror> {
-    label.drives[usize::from(label.drive)].mirror
-}
-
-/// The UUID of the side that a superblock lies on.
-fn own_id(label: &Superblock) -> Uuid {
-    let sides = label.drives[usize::from(label.drive)].sides();
-    sides[usize::from(label.side)].unwrap_or_default()
-}
-
-async fn newest_label(io: &Io, side: &Side) -> Result<Superblock, PoolError> {
-    let mut newest: Option<Superblock> = None;
-    let mut damage = None;
-    for place in copies(side.bytes).concat() {
-        if place + crate::format::long(LENGTH) > side.bytes {
-            continue;
-        }
-        let bytes = match side.read_new(io, place, LENGTH).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                damage = Some(side.error("read", error));
-                continue;
-            }
-        };
-        match Superblock::decode(&bytes) {
-            Ok(found) => {
-                if newest
-                    .as_ref()
-                    .is_none_or(|newest| newest.number < found.number)
-                {
-                    newest = Some(found);
-                }
-            }
-            Err(crate::format::FormatError::Magic) => {}
-            Err(source) => {
-                damage = Some(PoolError::Damaged {
-                    pool: side.path.display().to_string(),
-                    what: "the superblock".into(),
-                    source,
-                });
-            }
-        }
-    }
-    newest.ok_or_else(|| {
-        damage.unwrap_or_else(|| PoolError::NoPool {
-            path: side.path.clone(),
-        })
-    })
-}
-
-/// Bytes of a segment of a pool on these drives.
-fn segment_bytes(sides: &[Side]) -> u64 {
-    let smallest = sides.iter().map(|side| side.bytes).min().unwrap_or(0);
-    let wanted = (smallest / SEGMENTS_WANTED).max(1);
-    let bytes = 1 << wanted.ilog2();
-    bytes.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
-}
-
-const _: () = assert!(*SEGMENT_BYTES.start() >= SEGMENT_MIN as u64);
-const _: () = assert!(*SEGMENT_BYTES.end() <= SEGMENT_MAX as u64);
 
 /// Opens what is to become a drive of a pool, or a side of one, and makes the file if there is none. Blocks.
 pub(crate) fn create_side(new: &NewPool, path: &Path) -> Result<Side, PoolError> {

@@ -16,7 +16,7 @@ use crate::{NewVolume, POOL, Pool, PoolError, SnapshotName, VolumeSettings};
 
 const BLOCK: usize = 512;
 /// Blocks that a history works on; the volume is longer.
-const BLOCKS: u64 = 1024;
+pub(crate) const BLOCKS: u64 = 1024;
 const SIZE: u64 = 8 << 20;
 const DRIVE: usize = 26 << 20;
 /// Drives of a scene; the pool lies on some of them.
@@ -25,9 +25,9 @@ const DRIVES: usize = 3;
 /// What a pool should hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    volumes: BTreeMap<String, Blocks>,
+    pub(crate) volumes: BTreeMap<String, Blocks>,
     /// Of snapshots, which nothing changes.
-    snapshots: BTreeMap<(String, String), Blocks>,
+    pub(crate) snapshots: BTreeMap<(String, String), Blocks>,
 }
 
 /// A pool under test, and what was done to it.
@@ -49,6 +49,8 @@ pub(crate) struct Scene {
     pub(crate) is_write_through: bool,
     /// Its drives are mirrors; none come and go, and sides of them are replaced.
     pub(crate) is_mirror: bool,
+    /// The block that each value was written to.
+    pub(crate) written: BTreeMap<u32, u64>,
     /// Numbers of the drives that the pool lies on, and of those that it is about to lie on.
     pub(crate) members: Vec<usize>,
     pub(crate) after: Option<Vec<usize>>,
@@ -135,6 +137,7 @@ impl Scene {
             is_busy: seed.is_multiple_of(3),
             is_write_through: is_cut && seed.is_multiple_of(5),
             is_mirror,
+            written: BTreeMap::new(),
             members,
             after: None,
         };
@@ -166,7 +169,7 @@ impl Scene {
         Some(())
     }
 
-    fn take(&mut self, name: &str) {
+    pub(crate) fn take(&mut self, name: &str) {
         let spec = VolumeSpec {
             write_through: self.is_write_through,
             ..VolumeSpec::new(name, POOL)
@@ -192,7 +195,12 @@ impl Scene {
         self.rig.run(|io| volume.execute(request, io))
     }
 
-    fn read(&mut self, volume: &str, first: u64, count: u64) -> Result<Vec<u32>, String> {
+    pub(crate) fn read(
+        &mut self,
+        volume: &str,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<u32>, String> {
         let mut request = Request::new(Operation::Read {
             extent: Extent::new(first, count),
         });
@@ -205,8 +213,9 @@ impl Scene {
     }
 
     fn new_write(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Write {
-        let values = (0..count).map(|_| {
+        let values = (0..count).map(|place| {
             self.value += 1;
+            self.written.insert(self.value, first + place);
             self.value
         });
         Write {
@@ -222,7 +231,7 @@ impl Scene {
         self.make_writes(vec![write], false, None)
     }
 
-    fn zero(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Option<()> {
+    pub(crate) fn zero(&mut self, volume: &str, first: u64, count: u64, fua: bool) -> Option<()> {
         let write = Write {
             volume: volume.into(),
             first,
@@ -331,9 +340,10 @@ impl Scene {
         let kind = if self.is_busy && self.dice.once_in(2) {
             [22, 23, 23, 14][usize::try_from(self.dice.below(4)).expect("few")]
         } else {
-            self.dice.below(30)
+            self.dice.below(31)
         };
         match kind {
+            30 => self.resize(&volume),
             28 => self.set(&volume),
             29 if self.is_mirror => self.replace_side(&volume),
             29 => self.change_drives(&volume),
@@ -435,6 +445,32 @@ impl Scene {
             let first = self.dice.below(BLOCKS - count);
             self.write(volume, first, count, false)?;
         }
+        Some(())
+    }
+
+    /// A volume gets smaller, and has its size again: what was cut off is zero.
+    fn resize(&mut self, volume: &str) -> Option<()> {
+        let pages = 1 + self.dice.below(BLOCKS / 8);
+        let blocks = self.model.volumes.get_mut(volume).expect("known");
+        // Whether it happens or not, when the power goes.
+        (pages * 8..BLOCKS).for_each(|block| blocks.write(block, 0));
+        self.open.remove(volume);
+        let name = volume.to_owned();
+        self.change(|pool, io| async move { pool.resize(&io, &name, pages * 4096, true).await })?
+            .expect("smaller");
+        let blocks = self.model.volumes.get_mut(volume).expect("known");
+        (pages * 8..BLOCKS).for_each(|block| blocks.write_durable(block, 0));
+        self.grow(volume)?;
+        self.take(volume);
+        Some(())
+    }
+
+    /// A volume has its usual size.
+    fn grow(&mut self, volume: &str) -> Option<()> {
+        let name = volume.to_owned();
+        let grown =
+            self.change(|pool, io| async move { pool.resize(&io, &name, SIZE, false).await })?;
+        grown.expect("larger");
         Some(())
     }
 
@@ -549,6 +585,7 @@ impl Scene {
             is_busy,
             is_write_through,
             is_mirror,
+            written,
             mut members,
             after,
         } = self;
@@ -617,9 +654,14 @@ impl Scene {
             is_busy,
             is_write_through,
             is_mirror,
+            written,
             members,
             after: None,
         };
+        // The power may have gone before one that was made smaller had its size again.
+        for name in scene.model.volumes.keys().cloned().collect::<Vec<_>>() {
+            scene.grow(&name).expect("power");
+        }
         scene.compare();
         scene
     }
@@ -920,6 +962,7 @@ fn damage(seed: u64, seen: &mut Seen, change: impl Fn(&mut Dice, &mut Scene)) {
         is_busy: false,
         is_write_through: false,
         is_mirror: false,
+        written: BTreeMap::new(),
         members,
         after: None,
     };

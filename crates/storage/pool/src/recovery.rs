@@ -11,11 +11,10 @@ use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::FormatError;
 use crate::format::long;
-use crate::format::op::Op;
-use crate::format::record::{Part, PartKind, RecordHeader};
+use crate::format::record::RecordHeader;
 use crate::format::superblock::Superblock;
+use crate::inspect::{Inspection, has_ops};
 use crate::load::{Loader, damaged};
-use crate::place::Place;
 use crate::pool::Newest;
 use crate::search::{Found, Search};
 use crate::segments::{Segments, Use};
@@ -63,9 +62,7 @@ pub async fn recover(
         return Err(damaged(label, "a record", source));
     }
     let replay = Replay {
-        io,
-        label,
-        drives,
+        inspection: Inspection { io, label, drives },
         found,
     };
     let (replayed, torn, last) = replay.run(&mut loaded.state).await?;
@@ -97,9 +94,7 @@ pub async fn recover(
 }
 
 struct Replay<'a> {
-    io: &'a Io,
-    label: &'a Superblock,
-    drives: &'a [Option<Arc<Drive>>],
+    inspection: Inspection<'a>,
     found: Found,
 }
 
@@ -107,6 +102,7 @@ impl Replay<'_> {
     /// Records replayed, those of them that were torn, and the number of the last.
     async fn run(self, state: &mut State) -> Result<(u64, u64, u64), PoolError> {
         let records = &self.found.by_number;
+        let label = self.inspection.label;
         let Some((last, _)) = records.last_key_value() else {
             return Ok((0, 0, state.applied));
         };
@@ -123,7 +119,7 @@ impl Replay<'_> {
                     }
                     Some(_) => {
                         let source = FormatError::Field("the place of a record");
-                        return Err(damaged(self.label, format!("record {number}"), source));
+                        return Err(damaged(label, format!("record {number}"), source));
                     }
                     #[cfg(test)]
                     None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
@@ -135,92 +131,39 @@ impl Replay<'_> {
                     }
                     None => {
                         return Err(PoolError::RecordLost {
-                            pool: self.label.name.clone(),
+                            pool: label.name.clone(),
                             number,
                         });
                     }
                 },
             };
-            let (kept, ops) = self
-                .check(number, &parts, payload, number <= durable)
-                .await?;
+            let (kept, ops) = if number <= durable && !has_ops(&parts) {
+                // What is damaged there reads as a medium error.
+                (parts.to_vec(), Vec::new())
+            } else {
+                let inspected = self.inspection.inspect(&parts, payload).await?;
+                if number <= durable && inspected.lacks_ops(&parts) {
+                    return Err(PoolError::RecordLost {
+                        pool: label.name.clone(),
+                        number,
+                    });
+                }
+                inspected.counting(&parts, number <= durable)
+            };
             torn += u64::from(kept.len() < parts.len());
             state.apply(&kept, payload, ops);
             replayed += 1;
         }
         Ok((replayed, torn, *last))
     }
-
-    /// The parts of a record that count, and the changes among them. Of one that was on the medium all do: what is
-    /// damaged there reads as a medium error. Of others, those that came whole.
-    async fn check(
-        &self,
-        number: u64,
-        parts: &Arc<[Part]>,
-        payload: Place,
-        is_durable: bool,
-    ) -> Result<(Vec<Part>, Vec<Op>), PoolError> {
-        let has_ops = parts
-            .iter()
-            .any(|part| matches!(part.kind, PartKind::Op { .. }));
-        if is_durable && !has_ops {
-            return Ok((parts.to_vec(), Vec::new()));
-        }
-        let length = parts.iter().map(|part| part.offset + part.length).max();
-        let length = usize::try_from(length.unwrap_or(0)).expect("32 bits fit");
-        let drive = self.drives[usize::from(payload.drive())].as_ref();
-        let drive = drive.expect("records lie on drives that are there");
-        // Of a mirror, a part counts that is whole on either side.
-        let mut sides: Vec<Vec<u8>> = Vec::new();
-        for (_, side) in drive.current() {
-            let whole = length.next_multiple_of(drive.align);
-            let read = match length {
-                0 => Ok(Vec::new()),
-                _ => side
-                    .read_new(self.io, payload.offset(), whole)
-                    .await
-                    .map(|data| data.to_vec()),
-            };
-            sides.push(read.unwrap_or_default());
-        }
-        let none = Vec::new();
-        let mut kept = Vec::new();
-        let mut ops = Vec::new();
-        for part in &**parts {
-            let is_op = matches!(part.kind, PartKind::Op { .. });
-            let intact = sides.iter().find(|data| part.is_intact(data));
-            let (is_intact, data) = (intact.is_some(), intact.unwrap_or(&none));
-            if is_op && is_intact {
-                let range =
-                    start(part)..start(part) + usize::try_from(part.length).expect("32 bits fit");
-                let op = Op::decode(&data[range]);
-                ops.push(
-                    op.map_err(|error| damaged(self.label, "a change of the catalogue", error))?,
-                );
-            } else if is_op && is_durable {
-                return Err(PoolError::RecordLost {
-                    pool: self.label.name.clone(),
-                    number,
-                });
-            }
-            if is_intact || (is_durable && !is_op) {
-                kept.push(part.clone());
-            }
-        }
-        Ok((kept, ops))
-    }
 }
 
 /// Whether the record before this one lies where one can.
-fn lies_in_a_segment(segments: &Segments, header: &RecordHeader) -> bool {
+pub fn lies_in_a_segment(segments: &Segments, header: &RecordHeader) -> bool {
     let ends = header.echo.iter().map(|part| part.offset + part.length);
     let length = u64::from(ends.max().unwrap_or(0));
     segments.of(header.echo_place).is_some_and(|segment| {
         let end = segments.place(segment).offset() + segments.bytes();
         header.echo_place.offset() + length <= end
     })
-}
-
-fn start(part: &Part) -> usize {
-    usize::try_from(part.offset).expect("32 bits fit")
 }

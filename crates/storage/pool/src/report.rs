@@ -45,6 +45,18 @@ impl Report {
         }
     }
 
+    /// Adds what another look found.
+    pub(crate) fn add(&mut self, other: Self) {
+        for finding in other.findings {
+            self.note(finding.subject, finding.text);
+        }
+        self.more += other.more;
+        self.volumes = other.volumes;
+        self.snapshots = other.snapshots;
+        self.pages = other.pages;
+        self.data_bytes = other.data_bytes;
+    }
+
     /// Whether nothing is wrong.
     #[must_use]
     pub fn is_sound(&self) -> bool {

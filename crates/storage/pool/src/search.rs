@@ -59,7 +59,8 @@ impl Search<'_> {
             let before = found.by_number.len();
             // A record may be whole on one side of a mirror alone.
             for (_, side) in self.drive(self.segments.place(*segment)).current() {
-                self.segment(side, *segment, *generation, &mut found).await;
+                self.segment(side, *segment, Some(*generation), &mut found)
+                    .await;
             }
             if begun[place] == Begun::Yes || found.by_number.len() > before {
                 found.used.push(*segment);
@@ -105,7 +106,14 @@ impl Search<'_> {
         }
     }
 
-    async fn segment(&self, side: &Side, segment: u32, generation: u64, found: &mut Found) {
+    /// Looks for records in a segment of a side. `generation`: `None`, records of all uses.
+    pub async fn segment(
+        &self,
+        side: &Side,
+        segment: u32,
+        generation: Option<u64>,
+        found: &mut Found,
+    ) {
         let place = self.segments.place(segment);
         let bytes = short(self.segments.bytes());
         let unit = unit(self.label);
@@ -147,7 +155,7 @@ impl Search<'_> {
                 Ok(header)
                     if header.pool == self.label.pool.as_u64_pair().1
                         && header.segment == segment
-                        && is_of_this_use(&header, generation) =>
+                        && generation.is_none_or(|it| is_of_this_use(&header, it)) =>
                 {
                     let length = u64::from(header.header_length);
                     let whole = length + u64::from(header.payload_length);
@@ -156,7 +164,7 @@ impl Search<'_> {
                         unit
                     } else {
                         found.by_number.insert(header.number, (header, payload));
-                        short(whole).max(unit)
+                        short(whole).next_multiple_of(unit)
                     }
                 }
                 Ok(_) | Err(_) => unit,

@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    fn set(&mut self, layer: LayerId, page: u64, entry: Entry) {
+    pub fn set(&mut self, layer: LayerId, page: u64, entry: Entry) {
         let Some(found) = self.catalog.layers.get_mut(&layer) else {
             return;
         };
@@ -172,7 +172,7 @@ pub fn for_each_stored(map: &LayerMap, mut f: impl FnMut(u64, Stored)) {
     }
 }
 
-fn chunk(part: &Part, place: Place, codec: Codec, pages: u8, crc: u32, page: u8) -> Entry {
+pub fn chunk(part: &Part, place: Place, codec: Codec, pages: u8, crc: u32, page: u8) -> Entry {
     Entry::data(&Stored {
         place,
         length: u16::try_from(part.length).expect("a chunk is at most 16 KiB"),

@@ -40,6 +40,8 @@ pub enum Planted {
     MendsNothing,
     /// A side of a mirror is current before it has been filled.
     CopiesNothing,
+    /// A rebuild takes records for all that there are, whichever are missing.
+    ForgetsMissing,
     /// A drive that is added has its superblocks together with the others.
     ListsBeforeTheDrive,
 }

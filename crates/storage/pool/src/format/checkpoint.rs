@@ -49,6 +49,13 @@ impl PartHeader {
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     }
 
+    /// The pool of bytes that begin as a part of a checkpoint does, damaged or not.
+    #[must_use]
+    pub fn pool_of(bytes: &[u8]) -> Option<Uuid> {
+        let pool = bytes.get(12..28).filter(|_| bytes.starts_with(MAGIC))?;
+        Uuid::from_slice(pool).ok()
+    }
+
     /// The header and the content of a part.
     ///
     /// # Errors
@@ -156,6 +163,20 @@ const RESERVE: u8 = 10;
 const ITEM_MAX: usize = 64 << 10;
 
 impl Item {
+    /// Whether it belongs to what comes before segments and leaves.
+    #[must_use]
+    pub const fn is_of_catalog(&self) -> bool {
+        matches!(
+            self,
+            Self::Head { .. }
+                | Self::Volume(_)
+                | Self::Snapshot(_)
+                | Self::Layer { .. }
+                | Self::Alias { .. }
+                | Self::Reserve { .. }
+        )
+    }
+
     /// Appends the item to a stream.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let start = into.len();

@@ -287,7 +287,8 @@ impl RecordHeader {
         let magic = take.u32().ok()?;
         take.u32().ok()?;
         let length = usize::try_from(take.u32().ok()?).ok()?;
-        (magic == MAGIC && (FIXED..=HEADER_MAX).contains(&length)).then_some(length)
+        let fits = (FIXED..=HEADER_MAX).contains(&length) && length.is_multiple_of(STEP);
+        (magic == MAGIC && fits).then_some(length)
     }
 
     /// # Errors
@@ -310,7 +311,7 @@ impl RecordHeader {
         let durable = take.u64()?;
         let echo_place = Place::from_bits(take.u64()?);
         let (parts, echo) = (usize::from(take.u16()?), usize::from(take.u16()?));
-        if payload_length > PAYLOAD_MAX_U32 {
+        if payload_length > PAYLOAD_MAX_U32 || !payload_length.is_multiple_of(STEP_U32) {
             return Err(FormatError::Field("the length of a payload"));
         }
         if parts > PARTS_MAX || echo > PARTS_MAX {

@@ -55,6 +55,8 @@ pub struct Superblock {
     pub checkpoint: Place,
     /// Number of that checkpoint.
     pub checkpoint_number: u64,
+    /// The last record that the checkpoint has. 0: an earlier version did not say.
+    pub checkpoint_record: u64,
 }
 
 /// A drive as all superblocks list it.
@@ -124,6 +126,7 @@ impl Superblock {
                 bytes.u8(stale.map_or(0, |side| side + 1));
             }
         }
+        bytes.u64(self.checkpoint_record);
         bytes.resize(LENGTH - 4, 0);
         let sum = crc(&bytes);
         bytes.u32(sum);
@@ -200,6 +203,7 @@ impl Superblock {
             number: take.u64()?,
             checkpoint: Place::from_bits(take.u64()?),
             checkpoint_number: take.u64()?,
+            checkpoint_record: 0,
         };
         if incompatible & MIRRORS != 0 {
             found.side = take.u8()?;
@@ -214,6 +218,7 @@ impl Superblock {
                 return Err(FormatError::Field("its side of a mirror"));
             }
         }
+        found.checkpoint_record = take.u64()?;
         Ok(found)
     }
 
@@ -285,6 +290,7 @@ mod tests {
             number: 12,
             checkpoint: Place::new(1, 1 << 20),
             checkpoint_number: 9,
+            checkpoint_record: 1 << 40,
         }
     }
 

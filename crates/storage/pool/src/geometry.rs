@@ -1,0 +1,20 @@
+//! How the drives of a new pool are parted.
+
+use crate::format::superblock::{SEGMENT_MAX, SEGMENT_MIN};
+
+/// Segments that a pool has at least, where it is large enough for segments of their largest common size.
+const SEGMENTS_WANTED: u64 = 128;
+
+/// Largest segments that a pool is made with, and smallest.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=32 << 20;
+
+/// Bytes of a segment of a pool that is made on such drives.
+pub fn segment_bytes_of(drive_bytes: impl Iterator<Item = u64>) -> u64 {
+    let smallest = drive_bytes.min().unwrap_or(0);
+    let wanted = (smallest / SEGMENTS_WANTED).max(1);
+    let bytes = 1 << wanted.ilog2();
+    bytes.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+}
+
+const _: () = assert!(*SEGMENT_BYTES.start() >= SEGMENT_MIN as u64);
+const _: () = assert!(*SEGMENT_BYTES.end() <= SEGMENT_MAX as u64);
