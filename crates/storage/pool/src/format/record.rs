@@ -21,12 +21,21 @@ pub const PAYLOAD_MAX: usize = 1 << 20;
 const PAYLOAD_MAX_U32: u32 = 1 << 20;
 const _: () = assert!(PAYLOAD_MAX_U32 as usize == PAYLOAD_MAX);
 
-/// Most bytes of payload of a record that goes to segments of that size, so that little is left over at their ends.
+/// Most bytes of payload of a record that goes to segments of that size, so that little is left over at their ends: where
+/// segments are small, eight records with their headers fill one.
 #[must_use]
 pub fn payload_max(segment_bytes: u32) -> usize {
+    const HEADERS: usize = 8 << 10;
     let eighth = usize::try_from(segment_bytes / 8).expect("32 bits fit");
-    eighth.min(PAYLOAD_MAX)
+    match eighth {
+        // What is left over is little, and a MiB stays together.
+        PAYLOAD_MAX.. => PAYLOAD_MAX,
+        // It is the largest chunk.
+        ..65_536 => eighth,
+        _ => eighth - HEADERS,
+    }
 }
+
 /// Room for the largest header: descriptors and checksums of this record, and of the one before it.
 pub const HEADER_MAX: usize = 16 << 10;
 
