@@ -23,12 +23,16 @@ use skips::Skips;
 /// One program, on a machine that is busy.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// The same where tests that draw by lot take more.
+const LIMIT_EXHAUSTIVE: Duration = Duration::from_secs(60 * 60);
+
 /// Programs that run while no other does: they measure which cores the server uses, and neighbours on these cores
 /// make them wait longer.
 const ALONE: &[&str] = &["longshore-tests/placement", "longshore-tests/spread"];
 
 /// The programs with the longest running times. They begin first, so that none is left over at the end.
 const LONG: &[&str] = &[
+    "longshore-pool/unit",
     "longshore-tests/re_export",
     "longshore-tests/idle",
     "longshore-initiator/unit",
@@ -124,6 +128,14 @@ pub fn command(name: &str) -> Result<Command> {
         .command())
 }
 
+fn limit_of(program: &Program) -> Duration {
+    let is_exhaustive = |(name, _): &(&str, _)| EXHAUSTIVE.iter().any(|(known, _)| known == name);
+    match program.variables.iter().any(is_exhaustive) {
+        true => LIMIT_EXHAUSTIVE,
+        false => LIMIT,
+    }
+}
+
 /// More than there are cores: together the programs take a third of the processor time of as many cores, since most
 /// wait for time-outs and for the server.
 fn usual_jobs() -> usize {
@@ -181,7 +193,7 @@ fn run_side_by_side(programs: Vec<Program>, jobs: usize, skips: Skips) -> Counts
 fn run_one(program: &Program, skips: Skips) -> Counts {
     let started = Instant::now();
     let name = &program.name;
-    let (ended, skipped) = match skips::run(name, &mut program.command(), LIMIT) {
+    let (ended, skipped) = match skips::run(name, &mut program.command(), limit_of(program)) {
         Ok(ran) => ran,
         Err(error) => {
             println!("FAIL {name}: {error:#}");

@@ -41,6 +41,9 @@ struct Arguments {
     /// The pool is a mirror of two files.
     #[arg(long)]
     mirror: bool,
+    /// Memory for the maps of the pool.
+    #[arg(long, default_value_t = 256)]
+    maps_mib: u64,
     /// Length of a run.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
@@ -63,6 +66,7 @@ struct Arguments {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    longshore_pool::set_map_memory(arguments.maps_mib << 20);
     let directory = tempfile::tempdir_in(&arguments.directory)?;
     let size = arguments.size_mib << 20;
     let plain: Arc<dyn Volume> = longshore_volume::open(&VolumeSpec {

@@ -15,6 +15,7 @@ mod control_group;
 
 use std::fs;
 
+use longshore_pool::MAP_MEMORY_MIN;
 use longshore_reactor::{affinity, allocator, resident};
 use longshore_volume::BackendName;
 use rustix::process::{Resource, getrlimit};
@@ -91,6 +92,24 @@ pub struct Memory {
     /// Payload memory: `limits.memory`, or less.
     pub payload_bytes: u64,
     pub connections: usize,
+}
+
+/// What part of the room the maps of a pool may take, and most of it where nothing else is said. Payload memory and
+/// connections leave as much.
+const MAPS_PART: u64 = 8;
+const MAPS_MAX: u64 = 4 << 30;
+
+/// Memory for the maps of each pool: `limits.pool-maps`, or what there is room for. `sizes`: of the volumes, in bytes.
+#[must_use]
+pub fn map_bytes(config: &Config, sizes: &[u64]) -> u64 {
+    let rooms = limits(bytes_of_memory_volumes(config, sizes)).into_iter();
+    let room = rooms.map(|limit| limit.room(event_loops(config))).min();
+    let usual = || map_bytes_of(room.unwrap_or(0));
+    config.map_bytes.unwrap_or_else(usual)
+}
+
+fn map_bytes_of(room: u64) -> u64 {
+    (room / MAPS_PART).clamp(MAP_MEMORY_MIN, MAPS_MAX)
 }
 
 impl Memory {
@@ -302,6 +321,13 @@ mod tests {
             used_bytes,
         };
         limit.room(2)
+    }
+
+    #[test]
+    fn maps_of_pools_take_an_eighth_of_the_room() {
+        assert_eq!(map_bytes_of(0), 4 * MIB);
+        assert_eq!(map_bytes_of(1 << 30), 128 * MIB);
+        assert_eq!(map_bytes_of(1 << 40), 4 << 30);
     }
 
     #[test]

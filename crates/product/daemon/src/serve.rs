@@ -196,6 +196,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
     let memory = memory::decide(config, &sizes);
     let bounds = memory::bounds(config, &sizes, memory);
+    longshore_pool::set_map_memory(memory::map_bytes(config, &sizes));
     let exports = change::exports::exports(config, &volumes);
     let server_config =
         exports::server_config(config, exports, bound, state_directory.clone(), memory)?;

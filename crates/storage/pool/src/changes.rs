@@ -4,17 +4,22 @@
 //! one of the others: only their leaves are looked at, so the work grows with what was written between the two.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::cache::Missing;
 use crate::catalog::Catalog;
 use crate::error::PoolError;
 use crate::format::op::VolumeRecord;
 use crate::format::record::LayerId;
 use crate::format::{PAGE_BYTES, long};
-use crate::map::{LEAF_PAGES, LayerMap};
+use crate::leaf::LEAF_PAGES;
+use crate::leaves::Purpose;
+use crate::log::Failure;
+use crate::map::LayerMap;
 use crate::place::{Content, Entry};
 use crate::pool::Pool;
 
@@ -54,11 +59,27 @@ impl Pool {
     /// # Errors
     /// There is no such snapshot.
     pub fn changes(
+        self: &Arc<Self>,
+        of: SnapshotName<'_>,
+        since: SnapshotName<'_>,
+        from: u64,
+        most: usize,
+    ) -> Result<Changes, PoolError> {
+        self.changes_with(of, since, from, most, |missing| {
+            self.run(
+                move |pool, io| async move { pool.load_leaves(&io, &missing, Purpose::Look).await },
+            )
+        })
+    }
+
+    /// The same. `load`: has leaves be in memory.
+    pub(crate) fn changes_with(
         &self,
         of: SnapshotName<'_>,
         since: SnapshotName<'_>,
         from: u64,
         most: usize,
+        mut load: impl FnMut(Vec<Missing>) -> Result<(), Failure>,
     ) -> Result<Changes, PoolError> {
         let mut found: Option<Changes> = None;
         let from = from - from % PAGE_BYTES;
@@ -84,16 +105,20 @@ impl Pool {
             }
             let comparison = Comparison::new(catalog, newer, older);
             match comparison.compare(page, &mut changes.ranges) {
-                Some(next) if changes.ranges.len() >= most || turn >= TURNS => {
+                Err(missing) => {
+                    drop(inner);
+                    load(missing).map_err(|failure| self.error(failure))?;
+                }
+                Ok(Some(next)) if changes.ranges.len() >= most || turn >= TURNS => {
                     changes.next = Some(next * PAGE_BYTES);
                     break;
                 }
-                Some(next) => {
+                Ok(Some(next)) => {
                     page = next;
                     drop(inner);
                     thread::sleep(PAUSE);
                 }
-                None => {
+                Ok(None) => {
                     // Whatever lay behind the end of the older one, this one has something else there.
                     let grown = older.size.max(from)..newer.size;
                     if !grown.is_empty() {
@@ -148,39 +173,71 @@ impl<'a> Comparison<'a> {
     }
 
     /// Adds what differs in [`LEAVES_PER_TURN`] from `page` on. Returns where to go on; `None`: there is nothing more.
-    fn compare(&self, page: u64, ranges: &mut Vec<Range<u64>>) -> Option<u64> {
+    ///
+    /// # Errors
+    /// Leaves are needed that are not in memory; nothing was added.
+    fn compare(
+        &self,
+        page: u64,
+        ranges: &mut Vec<Range<u64>>,
+    ) -> Result<Option<u64>, Vec<Missing>> {
         let end = self.common.div_ceil(PAGE_BYTES);
+        let begin = page;
         let mut page = page;
-        let first = usize::try_from(page / long(LEAF_PAGES)).ok()?;
-        let mut cursors: Vec<_> = self.maps.iter().map(|map| map.leaf_from(first)).collect();
+        let Ok(first) = usize::try_from(page / long(LEAF_PAGES)) else {
+            return Ok(None);
+        };
+        let next = |map: &LayerMap, from| map.next(from).map(|(number, _)| number);
+        let mut cursors: Vec<_> = self.maps.iter().map(|map| next(map, first)).collect();
         for _ in 0..LEAVES_PER_TURN {
-            let next = cursors.iter().flatten().map(|(number, _)| *number);
-            let number = next.min()?;
+            let Some(number) = cursors.iter().flatten().min().copied() else {
+                return Ok(None);
+            };
             let leaf = long(number) * long(LEAF_PAGES);
+            let missing = self.missing(leaf);
+            if !missing.is_empty() {
+                // What was compared before is told first.
+                return match page > begin {
+                    true => Ok(Some(page)),
+                    false => Err(missing),
+                };
+            }
             for page in page.max(leaf)..end.min(leaf + long(LEAF_PAGES)) {
                 // Elsewhere both read the layers that they have in common.
-                let is_touched = self.maps.iter().any(|map| !map.get(page).is_absent());
-                if is_touched && !self.is_same(page) {
+                let is_touched = |map: &&LayerMap| map.get(page).is_ok_and(|it| !it.is_absent());
+                if self.maps.iter().any(is_touched) && !self.is_same(page) {
                     let bytes = page * PAGE_BYTES..((page + 1) * PAGE_BYTES).min(self.common);
                     push(ranges, bytes);
                 }
             }
             page = leaf + long(LEAF_PAGES);
             if page >= end {
-                return None;
+                return Ok(None);
             }
             for (map, cursor) in self.maps.iter().zip(&mut cursors) {
-                if cursor.is_some_and(|(found, _)| found == number) {
-                    *cursor = map.leaf_from(number + 1);
+                if *cursor == Some(number) {
+                    *cursor = next(map, number + 1);
                 }
             }
         }
-        Some(page)
+        Ok(Some(page))
+    }
+
+    /// The leaves of a page that any of both reads, and that are not in memory.
+    fn missing(&self, page: u64) -> Vec<Missing> {
+        let both = [self.newer, self.older];
+        let layers = both.into_iter().flat_map(|head| self.catalog.chain(head));
+        layers
+            .filter_map(|id| self.catalog.away(id, page))
+            .collect()
     }
 
     fn is_same(&self, page: u64) -> bool {
-        let entry = |head| self.catalog.resolve(head, page).0;
-        is_same(entry(self.newer), entry(self.older))
+        let entry = |head| self.catalog.resolve(head, page);
+        match (entry(self.newer), entry(self.older)) {
+            (Ok((newer, _)), Ok((older, _))) => is_same(newer, older),
+            _ => false,
+        }
     }
 }
 

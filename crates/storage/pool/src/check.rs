@@ -7,14 +7,14 @@ use std::sync::Arc;
 use longshore_volume::Io;
 
 use crate::error::PoolError;
-use crate::format::long;
 use crate::format::record::LayerId;
 use crate::format::superblock::{LENGTH, Superblock, copies};
-use crate::map::LEAF_PAGES;
+use crate::leaves::Purpose;
 use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
 use crate::report::Report;
 use crate::segments::Use;
+use crate::walk::Walk;
 
 /// A chunk, and who refers to it.
 struct Chunk {
@@ -63,7 +63,8 @@ pub(crate) async fn check_contents(
     report: &mut Report,
 ) {
     check_catalog(pool, report);
-    let chunks = collect_chunks(pool, report);
+    let Contents { chunks, live } = collect(pool, io, report).await;
+    check_counts(pool, live, report);
     check_overlaps(&chunks, report);
     if with_data {
         check_data(pool, io, &chunks, report, progress).await;
@@ -136,56 +137,103 @@ fn check_catalog(pool: &Pool, report: &mut Report) {
     }
 }
 
-fn collect_chunks(pool: &Pool, report: &mut Report) -> BTreeMap<Place, Chunk> {
+/// What all maps together say.
+#[derive(Default)]
+struct Contents {
+    chunks: BTreeMap<Place, Chunk>,
+    /// Bytes that live in each segment.
+    live: BTreeMap<u32, u64>,
+}
+
+async fn collect(pool: &Arc<Pool>, io: &Io, report: &mut Report) -> Contents {
+    let mut contents = Contents::default();
+    let Contents { chunks, live } = &mut contents;
+    let mut walk = Walk::new(pool, Purpose::Look);
+    loop {
+        let found = match walk.next(pool, io).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return contents,
+            Err(unread) => {
+                let text = format!(
+                    "the map of 2 MiB from offset {} on is damaged, or cannot be read",
+                    unread.offset
+                );
+                report.note(format!("layer {}", unread.layer.0), text);
+                continue;
+            }
+        };
+        let layer = found.layer;
+        let inner = pool.lock();
+        let segments = &inner.state.segments;
+        for (page, entry) in found.entries() {
+            let stored = match entry.content() {
+                Content::Data(stored) => stored,
+                Content::Lost => {
+                    report.note(format!("layer {}", layer.0), format!("page {page} is lost"));
+                    continue;
+                }
+                Content::Absent | Content::Zero => continue,
+            };
+            report.pages += 1;
+            let subject = || format!("layer {}, page {page}", layer.0);
+            let segment = segments.of(stored.place);
+            if let Some(segment) = segment {
+                *live.entry(segment).or_default() += stored.share();
+            }
+            match segment.map(|number| segments.get(number).used) {
+                Some(Use::Sealed | Use::Open) => {}
+                Some(Use::Free | Use::Ready | Use::Map | Use::Leaves | Use::Gone) => {
+                    report.note(subject(), "lies in a segment that holds no data");
+                }
+                None => report.note(subject(), "lies outside all segments"),
+            }
+            let chunk = Chunk {
+                stored,
+                layer,
+                page: page - u64::from(stored.page).min(page),
+            };
+            let known = chunks.entry(stored.place).or_insert(chunk);
+            // What is being merged lies in two layers.
+            let is_same = known.page + u64::from(stored.page) == page
+                && known.stored.crc == stored.crc
+                && (known.layer == layer
+                    || inner.state.catalog.heirs(layer).contains(&known.layer));
+            if !is_same {
+                let text = format!(
+                    "shares its data with layer {}, page {}",
+                    known.layer.0, known.page
+                );
+                report.note(subject(), text);
+            }
+        }
+    }
+}
+
+/// Compares what is counted of segments and leaves with the maps.
+fn check_counts(pool: &Pool, mut live: BTreeMap<u32, u64>, report: &mut Report) {
     let inner = pool.lock();
-    let segments = &inner.state.segments;
-    let mut chunks: BTreeMap<Place, Chunk> = BTreeMap::new();
-    for (layer, found) in &inner.state.catalog.layers {
+    for layer in inner.state.catalog.layers.values() {
         let mut from = 0;
-        while let Some((number, leaf)) = found.map.leaf_from(from) {
-            let first = long(number) * long(LEAF_PAGES);
-            for (page, entry) in (first..).zip(leaf.entries()) {
-                let stored = match entry.content() {
-                    Content::Data(stored) => stored,
-                    Content::Lost => {
-                        report.note(format!("layer {}", layer.0), format!("page {page} is lost"));
-                        continue;
-                    }
-                    Content::Absent | Content::Zero => continue,
-                };
-                report.pages += 1;
-                let subject = || format!("layer {}, page {page}", layer.0);
-                match segments
-                    .of(stored.place)
-                    .map(|number| segments.get(number).used)
-                {
-                    Some(Use::Sealed | Use::Open) => {}
-                    Some(Use::Free | Use::Ready | Use::Map | Use::Gone) => {
-                        report.note(subject(), "lies in a segment that holds no data");
-                    }
-                    None => report.note(subject(), "lies outside all segments"),
-                }
-                let chunk = Chunk {
-                    stored,
-                    layer: *layer,
-                    page: page - u64::from(stored.page).min(page),
-                };
-                let known = chunks.entry(stored.place).or_insert(chunk);
-                let is_same = known.layer == *layer
-                    && known.page + u64::from(stored.page) == page
-                    && known.stored.crc == stored.crc;
-                if !is_same {
-                    let text = format!(
-                        "shares its data with layer {}, page {}",
-                        known.layer.0, known.page
-                    );
-                    report.note(subject(), text);
-                }
+        while let Some((number, slot)) = layer.map.next(from) {
+            let home = slot.home();
+            let place = home.and_then(|it| Some((inner.state.segments.of(it.place)?, it.bytes())));
+            if let Some((segment, bytes)) = place {
+                *live.entry(segment).or_default() += bytes;
             }
             from = number + 1;
         }
     }
-    chunks
+    for (number, segment) in inner.state.segments.iter() {
+        let counted = live.get(&number).copied().unwrap_or(0);
+        // What a damaged leaf had is counted until its segment is cleaned; that does no harm.
+        if segment.live < counted {
+            let text = format!(
+                "{counted} bytes live there, and {} are counted",
+                segment.live
+            );
+            report.note(format!("segment {number}"), text);
+        }
+    }
 }
 
 fn check_overlaps(chunks: &BTreeMap<Place, Chunk>, report: &mut Report) {

@@ -1,29 +1,38 @@
 //! Checkpoints: the maps on the drives, and the segments that may be written from then on.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::stream::{self, StreamExt};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::cache::Missing;
 use crate::drive::SideState;
+use crate::dump::{Leaves, Own, Stream};
 use crate::error::PoolError;
-use crate::format::checkpoint::{Item, PART_HEADER, PartHeader};
+use crate::format::checkpoint::{Item, LeafRecord};
 use crate::format::record::LayerId;
+use crate::format::short;
 use crate::format::superblock::{LENGTH, Superblock, copies};
-use crate::format::{long, short};
-use crate::log::{Failure, LaneName};
+use crate::leaf::{Home, Leaf};
+use crate::leaves::{LeafError, read_leaf, warn_lost};
+use crate::log::LaneName;
+use crate::map::{self, BRANCH_LEAVES, Slot};
 use crate::members::{LISTED, Present};
 use crate::place::Place;
 use crate::pool::{Newest, Pool};
-use crate::reserve::{PART, map_reserve};
-use crate::segments::Use;
+use crate::reserve::map_reserve;
+use crate::segments::{Segments, Use};
 use crate::side::Side;
+use crate::tail::Tail;
 
 /// Bytes of records after which another checkpoint is made: what recovery reads at most, and twice that.
 pub const INTERVAL: u64 = 1 << 30;
 
-/// Bytes of records after which it is tried again to say which side of a mirror was left out.
+/// Bytes of records after which it is tried again to say which side of a mirror was left out, or to do what is left
+/// to do otherwise.
 const MARK_INTERVAL: u64 = 1 << 20;
 
 /// Segments that are handed out at a time: twice what an interval needs, and some for the lanes.
@@ -31,19 +40,52 @@ fn hand_out_max(segment_bytes: u64) -> usize {
     short(2 * INTERVAL / segment_bytes) + 16
 }
 
-/// What a checkpoint begins with, taken at one moment.
+/// Leaves that are taken note of while the pool is locked.
+const SETTLED_AT_ONCE: usize = 256;
+
+/// Segments with leaves that are emptied at a time: for the drive that is to be removed, and because they have few.
+const LEAVING_MAX: usize = 4;
+const EMPTIED_MAX: usize = 8;
+
+/// Leaves that are read at once to be written elsewhere.
+const READS_MAX: usize = 16;
+
+/// What a pool holds at one moment.
 struct Capture {
+    /// What the checkpoint begins with.
     head: Vec<u8>,
     /// The last record that is in the maps.
     record: u64,
     items: u64,
-    layers: Vec<LayerId>,
-    /// Sealed segments that nothing refers to any more.
+    maps: Vec<(LayerId, map::Capture)>,
+    /// Segments that nothing refers to any more.
     dead: Vec<u32>,
+    /// Where the segments begin whose leaves are to be written elsewhere.
+    emptied: Vec<Place>,
+    /// Where leaves may go on.
+    tail: Option<Tail>,
     /// Those that may be written from now on, with their generations.
     hand_out: Vec<(u32, u64)>,
     /// Free segments that the checkpoint itself may take.
-    own: Vec<u32>,
+    own: Own,
+}
+
+/// What a checkpoint has of leaves.
+#[derive(Default)]
+struct Written {
+    moved: Vec<Moved>,
+    /// Where the segments begin that it names.
+    named: HashSet<Place>,
+    /// Leaves that were to be written elsewhere, and are damaged where they lie.
+    damaged: Vec<Missing>,
+}
+
+/// A leaf that was written.
+struct Moved {
+    layer: LayerId,
+    number: u32,
+    captured: Slot,
+    home: Home,
 }
 
 impl Pool {
@@ -75,11 +117,17 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let newest = self.newest();
         let number = newest.number + 1;
-        let mut capture = self.capture()?;
-        let mut dump = Dump::new(self, io, number, std::mem::take(&mut capture.own));
-        let result = self.dump(&mut dump, &capture).await;
-        let segments = std::mem::take(&mut dump.segments);
-        let first = dump.first;
+        let mut capture = self.capture(newest.tail)?;
+        let mut stream = Stream::new(self, io, number);
+        let mut leaves = Leaves::new(self, io, number, capture.tail);
+        let mut written = Written::default();
+        let result = self
+            .dump(io, &mut stream, &mut leaves, &mut capture, &mut written)
+            .await;
+        // What it shares with the maps is copied no more.
+        capture.maps = Vec::new();
+        let segments = std::mem::take(&mut stream.segments);
+        let first = stream.first;
         let features = self.lock().features_wanted;
         let mut listed = Vec::new();
         // A side that fails to sync what the checkpoint needs is stale in the superblocks that name it.
@@ -112,14 +160,31 @@ impl Pool {
         if let Err(error) = put {
             // What was written there is nobody's, unless a superblock may name it.
             if inner.failed.is_none() {
-                for segment in segments {
+                for segment in segments.into_iter().chain(leaves.segments) {
                     inner.state.segments.release(segment);
                 }
             }
             return Err(error);
         }
+        drop(inner);
+        self.settle_leaves(&written.moved);
+        let mut inner = self.lock();
+        for damaged in &written.damaged {
+            if inner.state.take_leaf(damaged, None) {
+                warn_lost(self.name(), damaged);
+            }
+        }
         for segment in newest.segments.iter().chain(&capture.dead) {
             inner.state.segments.release(*segment);
+        }
+        let is_needed = |segment: u32| {
+            leaves.tail.is_some_and(|tail| tail.segment == segment)
+                || written.named.contains(&inner.state.segments.place(segment))
+        };
+        let dead = inner.state.segments.dead_leaves();
+        let dead: Vec<u32> = dead.filter(|it| !is_needed(*it)).collect();
+        for segment in dead {
+            inner.state.segments.release(segment);
         }
         for (segment, generation) in capture.hand_out {
             let found = inner.state.segments.get_mut(segment);
@@ -132,6 +197,9 @@ impl Pool {
         inner.since_checkpoint = 0;
         inner.features = features;
         inner.measure();
+        inner.state.catalog.cache.relax();
+        inner.state.catalog.evict_all();
+        inner.clogged.clear();
         drop(inner);
         self.members.mark(&listed);
         *self
@@ -141,8 +209,41 @@ impl Pool {
             superblock: newest.superblock + 1,
             number,
             segments,
+            tail: leaves.tail,
         };
         Ok(())
+    }
+
+    /// Takes note of where leaves are now.
+    fn settle_leaves(&self, moved: &[Moved]) {
+        for some in moved.chunks(SETTLED_AT_ONCE) {
+            let mut inner = self.lock();
+            let state = &mut inner.state;
+            let catalog = &mut state.catalog;
+            for leaf in some {
+                let layer = catalog.layers.get_mut(&leaf.layer);
+                let freed = layer.map_or(Some(leaf.home), |layer| {
+                    let cache = &mut catalog.cache;
+                    layer
+                        .map
+                        .settle(leaf.number, &leaf.captured, leaf.home, cache)
+                });
+                if freed != Some(leaf.home) {
+                    state.segments.add_leaf(leaf.home.place, leaf.home.bytes());
+                    if let Some(freed) = freed {
+                        state.segments.sub_leaf(freed.place, freed.bytes());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next leaf is not put behind those that are there.
+    pub(crate) fn forget_tail(&self) {
+        let newest = self.newest.lock();
+        newest
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .tail = None;
     }
 
     /// No superblock that is written gets the next number.
@@ -160,7 +261,7 @@ impl Pool {
             .clone()
     }
 
-    fn capture(&self) -> Result<Capture, PoolError> {
+    fn capture(&self, tail: Option<Tail>) -> Result<Capture, PoolError> {
         let mut inner = self.lock();
         if let Some(failed) = inner.failed {
             return Err(self.error(failed));
@@ -168,6 +269,12 @@ impl Pool {
         let in_use = inner.segments_in_use();
         let keep = map_reserve(&inner.state);
         let segments = &inner.state.segments;
+        let tail = tail.filter(|tail| {
+            segments.get(tail.segment).used == Use::Leaves && !segments.is_leaving(tail.segment)
+        });
+        let is_tail = |segment: u32| tail.is_some_and(|tail| tail.segment == segment);
+        let emptied = emptied(segments, is_tail);
+        let emptied = emptied.into_iter().map(|it| segments.place(it)).collect();
         let dead: Vec<u32> = segments.dead().collect();
         let mut free: Vec<u32> = segments.free().collect();
         // What is to be moved soon is written last.
@@ -177,7 +284,9 @@ impl Pool {
             free.extend(&dead);
         }
         // What is dead now is needed until the checkpoint is made, so it takes from what is free.
-        let own = free.split_off(free.len().saturating_sub(keep));
+        let mut own = free.split_off(free.len().saturating_sub(keep));
+        // It takes the last first.
+        own.reverse();
         free.extend(segments.reusable());
         let most = hand_out_max(segments.bytes()).saturating_sub(segments.ready.len());
         free.truncate(most);
@@ -197,8 +306,13 @@ impl Pool {
             head: Vec::new(),
             record,
             items: 0,
-            layers: inner.state.catalog.layers.keys().copied().collect(),
+            maps: {
+                let layers = inner.state.catalog.layers.iter();
+                layers.map(|(id, it)| (*id, it.map.capture())).collect()
+            },
             dead,
+            emptied,
+            tail,
             hand_out,
             own,
         };
@@ -214,9 +328,10 @@ impl Pool {
         inner.state.catalog.for_each_item(&mut put);
         for (number, found) in inner.state.segments.iter() {
             if matches!(found.used, Use::Sealed | Use::Open) {
-                put(&Item::Segment {
+                put(&Item::Data {
                     number,
                     generation: found.generation,
+                    live: found.live,
                 });
             }
         }
@@ -229,49 +344,121 @@ impl Pool {
         Ok(capture)
     }
 
-    async fn dump(&self, dump: &mut Dump<'_>, capture: &Capture) -> Result<(), PoolError> {
-        dump.put(&capture.head).await?;
+    async fn dump(
+        &self,
+        io: &Io,
+        stream: &mut Stream<'_>,
+        leaves: &mut Leaves<'_>,
+        capture: &mut Capture,
+        written: &mut Written,
+    ) -> Result<(), PoolError> {
+        let mut own = std::mem::take(&mut capture.own);
+        stream.put(&capture.head, &mut own).await?;
         let mut items = capture.items;
-        for layer in &capture.layers {
-            let mut from = 0;
-            loop {
-                let (bytes, count, next) = self.encode_leaves(*layer, from);
-                items += count;
-                dump.put(&bytes).await?;
-                match next {
-                    Some(next) => from = next,
-                    None => break,
+        for (layer, branches) in &capture.maps {
+            for (branch, found) in branches.iter().enumerate() {
+                let Some(found) = found else {
+                    continue;
+                };
+                let mut records = Vec::with_capacity(BRANCH_LEAVES);
+                let (all, emptied) = (found.slots(), &capture.emptied);
+                let bytes = all.map(|(place, slot)| {
+                    let number = u32::try_from(branch * BRANCH_LEAVES + place);
+                    let number = number.expect("volumes are at most 256 TiB");
+                    async move {
+                        let bytes = self.leaf_bytes(io, emptied, *layer, number, slot).await;
+                        (number, slot, bytes)
+                    }
+                });
+                let mut bytes = stream::iter(bytes).buffered(READS_MAX);
+                while let Some((number, slot, bytes)) = bytes.next().await {
+                    let bytes = bytes.unwrap_or_else(|damaged| {
+                        written.damaged.push(damaged);
+                        None
+                    });
+                    let home = match (bytes, slot.home()) {
+                        (Some(bytes), _) => {
+                            let home = leaves.put(&bytes, &mut own).await?;
+                            written.moved.push(Moved {
+                                layer: *layer,
+                                number,
+                                captured: slot.clone(),
+                                home,
+                            });
+                            home
+                        }
+                        (None, Some(home)) => home,
+                        (None, None) => continue,
+                    };
+                    written
+                        .named
+                        .insert(home.place.segment(u64::from(self.label.segment_bytes)));
+                    records.push(LeafRecord {
+                        number,
+                        home,
+                        present: slot.present(),
+                        owned: slot.owned(),
+                    });
                 }
+                let mut bytes = Vec::new();
+                let homes = Item::Homes {
+                    layer: *layer,
+                    leaves: records,
+                };
+                homes.encode(&mut bytes);
+                items += 1;
+                stream.put(&bytes, &mut own).await?;
             }
         }
+        leaves.flush().await?;
         let mut end = Vec::new();
         Item::End { items }.encode(&mut end);
-        dump.put(&end).await?;
-        dump.finish().await
+        stream.put(&end, &mut own).await?;
+        stream.finish(&mut own).await
     }
 
-    /// Some leaves of a layer as items, how many, and where to go on.
-    fn encode_leaves(&self, layer: LayerId, mut from: usize) -> (Vec<u8>, u64, Option<usize>) {
-        let mut bytes = Vec::new();
-        let mut count = 0;
-        let inner = self.lock();
-        let Some(found) = inner.state.catalog.layers.get(&layer) else {
-            return (bytes, 0, None);
-        };
-        while bytes.len() < PART / 4 {
-            let Some((number, leaf)) = found.map.leaf_from(from) else {
-                return (bytes, count, None);
-            };
-            let leaf = Item::Leaf {
-                layer,
-                number: u32::try_from(number).expect("volumes are at most 256 TiB"),
-                leaf: Box::new(leaf.clone()),
-            };
-            leaf.encode(&mut bytes);
-            count += 1;
-            from = number + 1;
+    /// The bytes of a leaf, if it has to be written.
+    async fn leaf_bytes(
+        &self,
+        io: &Io,
+        emptied: &[Place],
+        layer: LayerId,
+        number: u32,
+        slot: &Slot,
+    ) -> Result<Option<Vec<u8>>, Missing> {
+        if let Some(leaf) = slot.leaf().filter(|_| slot.is_dirty()) {
+            return Ok(Some(encoded(layer, number, leaf)));
         }
-        (bytes, count, Some(from))
+        let Some(home) = slot.home().filter(|_| !emptied.is_empty()) else {
+            return Ok(None);
+        };
+        let segment = home.place.segment(u64::from(self.label.segment_bytes));
+        let drive = self.drive(home.place);
+        let Some(drive) = drive.filter(|_| emptied.contains(&segment)) else {
+            return Ok(None);
+        };
+        if let Some(leaf) = slot.leaf() {
+            return Ok(Some(encoded(layer, number, leaf)));
+        }
+        match read_leaf(io, &drive, home).await {
+            Ok((bytes, _)) => Ok(Some(bytes)),
+            Err(LeafError::Damaged) => Err(Missing {
+                layer,
+                number,
+                home,
+            }),
+            Err(LeafError::Io(error)) => {
+                // It stays where it is, and is seen to when somebody needs it.
+                tracing::warn!(
+                    pool = self.name(),
+                    path = %drive.path.display(),
+                    offset = home.place.offset(),
+                    %error,
+                    "a part of a map cannot be moved"
+                );
+                Ok(None)
+            }
+        }
     }
 
     /// Has the superblocks name a checkpoint that was written. A fresh drive has its own before the others list it: a
@@ -348,7 +535,10 @@ impl Pool {
                 || is_scarce()
                 || (self.members.is_unmarked()
                     && (inner.since_attempt >= MARK_INTERVAL
-                        || !self.is_mark_late.load(Ordering::Relaxed))))
+                        || !self.is_mark_late.load(Ordering::Relaxed)))
+                || (inner.since_attempt >= MARK_INTERVAL
+                    && (inner.state.catalog.cache.is_soiled()
+                        || !inner.state.catalog.fates.is_empty())))
     }
 }
 
@@ -385,6 +575,33 @@ impl News {
     }
 }
 
+/// Segments with so few leaves that they are written elsewhere, and those of the drive that is to be removed.
+fn emptied(segments: &Segments, is_tail: impl Fn(u32) -> bool) -> Vec<u32> {
+    let mut all: Vec<(u64, u32)> = segments
+        .of_leaves()
+        .filter(|(number, live)| *live > 0 && !is_tail(*number))
+        .map(|(number, live)| (live, number))
+        .collect();
+    all.sort_unstable();
+    let leaving = all.iter().map(|(_, number)| *number);
+    let leaving = leaving.filter(|it| segments.is_leaving(*it));
+    let mut emptied: Vec<u32> = leaving.take(LEAVING_MAX).collect();
+    let live: u64 = all.iter().map(|(live, _)| live).sum();
+    // At least half of what they take lives.
+    let most = short(live * 2 / segments.bytes()) + 1;
+    let spare = all.len().saturating_sub(most);
+    let few = all.iter().filter(|(live, _)| *live < segments.bytes() / 2);
+    let few = few.take(spare.min(EMPTIED_MAX)).map(|(_, number)| *number);
+    emptied.extend(few);
+    emptied
+}
+
+fn encoded(layer: LayerId, number: u32, leaf: &Leaf) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Item::encode_leaf(&mut bytes, layer, number, leaf);
+    bytes
+}
+
 fn as_io(error: &PoolError) -> std::io::Error {
     std::io::Error::other(error.to_string())
 }
@@ -408,110 +625,4 @@ pub(crate) async fn write_superblock(
     buffer.copy_from_slice(&superblock.encode());
     let (result, _) = side.write(io, place, buffer, 0..LENGTH, false).await;
     result.map_err(|error| side.error("write", error))
-}
-
-/// A checkpoint on its way to the drives.
-struct Dump<'a> {
-    pool: &'a Pool,
-    io: &'a Io,
-    number: u64,
-    /// Content that is not written yet.
-    content: Vec<u8>,
-    index: u32,
-    first: Place,
-    /// Where the next part goes.
-    next: Option<Place>,
-    segments: Vec<u32>,
-    /// Segments that it may take.
-    own: Vec<u32>,
-}
-
-impl<'a> Dump<'a> {
-    const fn new(pool: &'a Pool, io: &'a Io, number: u64, own: Vec<u32>) -> Self {
-        Self {
-            pool,
-            io,
-            number,
-            content: Vec::new(),
-            index: 0,
-            first: Place::from_bits(0),
-            next: None,
-            segments: Vec::new(),
-            own,
-        }
-    }
-
-    async fn put(&mut self, bytes: &[u8]) -> Result<(), PoolError> {
-        self.content.extend_from_slice(bytes);
-        while self.content.len() > PART - PART_HEADER {
-            self.write(PART - PART_HEADER, false).await?;
-        }
-        Ok(())
-    }
-
-    async fn finish(&mut self) -> Result<(), PoolError> {
-        self.write(self.content.len(), true).await
-    }
-
-    async fn write(&mut self, length: usize, is_last: bool) -> Result<(), PoolError> {
-        let place = match self.next {
-            Some(place) => place,
-            None => {
-                self.first = self.begin_segment().await?;
-                self.first
-            }
-        };
-        self.next = if is_last {
-            None
-        } else {
-            let segment = self.pool.lock().state.segments.of(place);
-            let next = place.plus(long(PART));
-            let stays = self.pool.lock().state.segments.of(next) == segment;
-            Some(if stays {
-                next
-            } else {
-                self.begin_segment().await?
-            })
-        };
-        let drive = self.pool.drive(place).expect("segments lie on drives");
-        let padded = (PART_HEADER + length).next_multiple_of(self.pool.unit());
-        let mut buffer = Buffer::try_allocate(padded).ok_or(PoolError::OutOfMemory)?;
-        buffer[PART_HEADER..PART_HEADER + length].copy_from_slice(&self.content[..length]);
-        self.content.drain(..length);
-        let header = PartHeader {
-            pool: self.pool.label.pool,
-            checkpoint: self.number,
-            index: self.index,
-            length: u32::try_from(length).expect("at most 256 KiB"),
-            next: self.next,
-        };
-        header.seal(&mut buffer);
-        self.index += 1;
-        let (result, _) = drive
-            .write(self.io, place.offset(), buffer, 0..padded, false)
-            .await;
-        result.map_err(|error| drive.error("write", error))
-    }
-
-    async fn begin_segment(&mut self) -> Result<Place, PoolError> {
-        let (segment, place) = {
-            let mut inner = self.pool.lock();
-            // One that may be written, and was not begun, does as well: recovery finds no records there.
-            let found = self
-                .own
-                .pop()
-                .or_else(|| inner.state.segments.ready.pop_back());
-            let Some(segment) = found else {
-                return Err(self.pool.error(Failure::NoSpace));
-            };
-            inner.state.segments.get_mut(segment).used = Use::Map;
-            (segment, inner.state.segments.place(segment))
-        };
-        self.segments.push(segment);
-        let drive = self.pool.drive(place).expect("segments lie on drives");
-        let bytes = u64::from(self.pool.label.segment_bytes);
-        let reserved = drive.reserve(self.io, place.offset(), bytes).await;
-        reserved.map_err(|error| drive.error("fallocate", error))?;
-        Ok(place)
-    }
 }

@@ -9,18 +9,22 @@ use std::sync::atomic::Ordering;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::cache::Missing;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::record::{LayerId, PartKind, RecordHeader};
 use crate::format::{PAGE_BYTES, crc, long, short};
+use crate::leaves::Purpose;
 use crate::log::{Failure, LaneName, Outcome, Piece, Target, settle_all};
-use crate::map::LEAF_PAGES;
 use crate::mend::Mended;
 use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
 use crate::read::ReadError;
 use crate::reserve::{map_reserve, spare_wanted};
+use crate::segments::{Segment, Use};
 use crate::state::State;
+use crate::tidy::{TIDY_IN_A_HURRY, TIDY_IN_A_ROUND, Tidied};
+use crate::walk::{Unread, Walk};
 
 /// Bytes that are read at once when segments are cleaned.
 const STEP_BYTES: usize = 512 << 10;
@@ -67,17 +71,37 @@ impl Drop for House {
     fn drop(&mut self) {
         self.0.keeps_house.store(false, Ordering::Release);
         // Those that wait look again, and keep house themselves.
-        self.0.lock().starved.clear();
+        let mut inner = self.0.lock();
+        inner.starved.clear();
+        inner.clogged.clear();
     }
 }
 
 impl House {
     async fn keep(self, io: &Io) {
         let pool = &self.0;
-        for _ in 0..ROUNDS_MAX {
+        let mut rounds = 0;
+        while rounds < ROUNDS_MAX {
             let before = pool.lock().state.segments.ready.len();
+            let is_hurried = !pool.lock().starved.is_empty();
+            let most = match is_hurried {
+                true => TIDY_IN_A_HURRY,
+                false => TIDY_IN_A_ROUND,
+            };
+            let tidied = pool.tidy(io, most).await;
+            if let Err(failure) = tidied {
+                let error = pool.error(failure);
+                tracing::warn!(pool = pool.name(), %error, "what was deleted takes space still");
+            }
+            // Each of these rounds gives something back, so there is an end to them.
+            let has_more = tidied == Ok(Tidied::Some);
+            rounds += u32::from(!has_more);
             let held = self.admission().await;
-            let moved = self.clean(io).await;
+            // What is about to be given back need not be moved away from.
+            let moved = match has_more {
+                true => 0,
+                false => self.clean(io).await,
+            };
             let made = pool.checkpoint(io).await;
             drop(held);
             if let Err(error) = &made {
@@ -95,10 +119,22 @@ impl House {
             }
             let ready = inner.state.segments.ready.len();
             let gains = moved > 0 || ready > before;
+            if let Err(error) = &made {
+                let failure = match error {
+                    PoolError::NoSpace { .. } => Failure::NoSpace,
+                    PoolError::OutOfMemory => Failure::OutOfMemory,
+                    _ => Failure::Unreadable,
+                };
+                for waiter in std::mem::take(&mut inner.clogged) {
+                    let _ = waiter.send(Err(failure));
+                }
+            }
             let is_enough = inner.starved.is_empty()
                 && (ready > LaneName::Data.floor() + 2
                     || !inner.state.segments.can_gain(map_reserve(&inner.state)));
-            if made.is_err() || is_enough || !gains {
+            // After a checkpoint, or when there is memory, it can be done.
+            let waits = matches!(tidied, Ok(Tidied::Nothing) | Err(Failure::OutOfMemory));
+            if made.is_err() || !has_more && !waits && (is_enough || !gains) {
                 break;
             }
         }
@@ -146,6 +182,10 @@ impl House {
                 if inner.failed.is_some() || segments.spare() >= spare_wanted(&inner.state) {
                     return moved;
                 }
+                // Moves change the maps; a checkpoint comes first.
+                if inner.state.catalog.cache.is_clogged() {
+                    return moved;
+                }
                 let Some(victim) = segments.victim(&cleaned) else {
                     return moved;
                 };
@@ -162,7 +202,10 @@ impl House {
                     let error = pool.error(failure);
                     tracing::warn!(pool = pool.name(), segment = victim, %error, "a segment could \
                         not be cleaned");
-                    return moved;
+                    // Others may be, if only a part of the maps cannot be read.
+                    if failure != Failure::Unreadable {
+                        return moved;
+                    }
                 }
             }
         }
@@ -185,13 +228,24 @@ impl Pool {
         let Some(drive) = pool.drive(place) else {
             return Ok(0);
         };
-        let mut living = self.living_by_records(io, &drive, segment, place).await;
-        {
+        let mut living = self.living_by_records(io, &drive, segment, place).await?;
+        let found: u64 = living.iter().map(share).sum();
+        let lacks_some = {
+            let inner = self.lock();
+            // What nothing reads any more is not moved, and counts until it is given back.
+            found < inner.state.segments.get(segment).live && !inner.state.catalog.has_dropped()
+        };
+        if lacks_some {
             // A damaged header hides what its record held; then the maps are asked for every entry there.
-            let inner = pool.lock();
-            let found: u64 = living.iter().map(share).sum();
-            if found < inner.state.segments.get(segment).live {
-                living = living_by_maps(&inner.state, segment);
+            let before = {
+                let inner = self.lock();
+                let found = *inner.state.segments.get(segment);
+                (inner.state.catalog.moves, found)
+            };
+            let (found, is_all) = self.living_by_maps(io, segment).await?;
+            living = found;
+            if is_all {
+                self.count_anew(segment, living.iter().map(share).sum(), before);
             }
         }
         living.sort_by_key(|chunk| chunk.stored.place);
@@ -257,12 +311,12 @@ impl Pool {
 
     /// What lives in a segment, by the descriptors of its records.
     async fn living_by_records(
-        &self,
+        self: &Arc<Self>,
         io: &Io,
         drive: &Drive,
         segment: u32,
         place: Place,
-    ) -> Vec<Living> {
+    ) -> Result<Vec<Living>, Failure> {
         let pool = self;
         let bytes = u64::from(pool.label.segment_bytes);
         let generation = pool.lock().state.segments.get(segment).generation;
@@ -272,7 +326,7 @@ impl Pool {
             let length = (bytes - at).min(long(crate::format::record::HEADER_MAX));
             let read = drive.read_new(io, place.offset() + at, short(length)).await;
             let Ok(head) = read else {
-                return living;
+                return Ok(living);
             };
             match RecordHeader::decode(&head) {
                 Ok(header)
@@ -281,13 +335,76 @@ impl Pool {
                         && header.generation == generation =>
                 {
                     let payload = place.plus(at + u64::from(header.header_length));
-                    collect_living(&pool.lock().state, &header, payload, &mut living);
+                    loop {
+                        let collected = collect_living(&pool.lock().state, &header, payload);
+                        match collected {
+                            Ok(found) => break living.extend(found),
+                            Err(missing) => pool.load_leaves(io, &missing, Purpose::Change).await?,
+                        }
+                    }
                     at += u64::from(header.header_length) + u64::from(header.payload_length);
                 }
-                Ok(_) | Err(_) => return living,
+                Ok(_) | Err(_) => return Ok(living),
             }
         }
-        living
+        Ok(living)
+    }
+
+    /// No more lives in a segment than all maps say: what a damaged leaf had is not known any more. What the
+    /// catalogue and the segment were before they were asked comes along.
+    fn count_anew(&self, segment: u32, found: u64, (moves, before): (u64, Segment)) {
+        let mut inner = self.lock();
+        let state = &mut inner.state;
+        let present = *state.segments.get(segment);
+        // Otherwise some of it may have been on its way from one map to another.
+        let is_settled = state.catalog.moves == moves
+            && state.catalog.fates.is_empty()
+            && [before, present]
+                .iter()
+                .all(|it| it.used == Use::Sealed && it.staged == 0)
+            && before.generation == present.generation;
+        if is_settled && found < present.live {
+            let place = state.segments.place(segment);
+            state.segments.sub_live(place, present.live - found);
+        }
+    }
+
+    /// What lives in a segment, by all maps, and whether all of those could be read.
+    async fn living_by_maps(
+        self: &Arc<Self>,
+        io: &Io,
+        segment: u32,
+    ) -> Result<(Vec<Living>, bool), Failure> {
+        let mut is_all = true;
+        let mut chunks: HashMap<(LayerId, Place), Living> = HashMap::new();
+        let mut walk = Walk::new(self, Purpose::Change);
+        loop {
+            let found = match walk.next(self, io).await {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(Unread {
+                    failure: Failure::Unreadable,
+                    ..
+                }) => {
+                    is_all = false;
+                    continue;
+                }
+                Err(unread) => return Err(unread.failure),
+            };
+            let inner = self.lock();
+            for (page, stored) in found.stored() {
+                if inner.state.segments.of(stored.place) == Some(segment) {
+                    let chunk = chunks.entry((found.layer, stored.place)).or_insert(Living {
+                        layer: found.layer,
+                        page: page.saturating_sub(u64::from(stored.page)),
+                        mask: 0,
+                        stored,
+                    });
+                    chunk.mask |= 1 << stored.page;
+                }
+            }
+        }
+        Ok((chunks.into_values().collect(), is_all))
     }
 }
 
@@ -365,69 +482,78 @@ fn lost_piece(chunk: &Living) -> Piece<'static> {
 }
 
 /// Those chunks of a record that the maps refer to.
-fn collect_living(state: &State, header: &RecordHeader, payload: Place, into: &mut Vec<Living>) {
+///
+/// # Errors
+/// Leaves are needed that are not in memory.
+fn collect_living(
+    state: &State,
+    header: &RecordHeader,
+    payload: Place,
+) -> Result<Vec<Living>, Vec<Missing>> {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
     for part in &*header.parts {
         let begin = payload.plus(u64::from(part.offset));
+        let mut look = |page, pages, place| match living(state, part.layer, page, pages, place) {
+            Ok(living) => found.extend(living),
+            // Many parts need the same one.
+            Err(it) if missing.contains(&it) => {}
+            Err(it) => missing.push(it),
+        };
         match &part.kind {
             PartKind::Raw { crcs } => {
                 for page in 0..long(crcs.len()) {
-                    let place = begin.plus(page * PAGE_BYTES);
-                    into.extend(living(state, part.layer, part.page + page, 1, place));
+                    look(part.page + page, 1, begin.plus(page * PAGE_BYTES));
                 }
             }
             PartKind::Chunk { pages, .. } | PartKind::Moved { pages, .. } => {
-                into.extend(living(state, part.layer, part.page, *pages, begin));
+                look(part.page, *pages, begin);
             }
             PartKind::Zero { .. } | PartKind::Lost { .. } | PartKind::Op { .. } => {}
         }
     }
+    if missing.is_empty() {
+        Ok(found)
+    } else {
+        Err(missing)
+    }
 }
 
-/// A chunk, if any of its pages is in use.
-fn living(state: &State, layer: LayerId, page: u64, pages: u8, place: Place) -> Option<Living> {
-    let mut found: Option<Living> = None;
+/// A chunk, if any of its pages is in use: for each layer that has some of them, which are those of one that is being
+/// merged and of that which it is merged into.
+fn living(
+    state: &State,
+    layer: LayerId,
+    page: u64,
+    pages: u8,
+    place: Place,
+) -> Result<Vec<Living>, Missing> {
+    let mut found: Vec<Living> = Vec::new();
     for number in 0..pages {
-        let entry = state.catalog.own(layer, page + u64::from(number));
-        if let Content::Data(stored) = entry.content()
-            && stored.place == place
-            && stored.page == number
-        {
-            let living = found.get_or_insert(Living {
-                layer: state.catalog.current(layer),
+        let at = page + u64::from(number);
+        let Some(layer) = state.holder(layer, at, place)? else {
+            continue;
+        };
+        if state.catalog.is_dropped(layer) {
+            continue;
+        }
+        let Content::Data(stored) = state.catalog.own(layer, at)?.content() else {
+            continue;
+        };
+        if stored.page != number {
+            continue;
+        }
+        match found.iter_mut().find(|living| living.layer == layer) {
+            Some(living) => living.mask |= 1 << number,
+            None => found.push(Living {
+                layer,
                 page,
-                mask: 0,
+                mask: 1 << number,
                 stored,
-            });
-            living.mask |= 1 << number;
+            }),
         }
     }
-    found
-}
-
-/// What lives in a segment, by all maps.
-fn living_by_maps(state: &State, segment: u32) -> Vec<Living> {
-    let mut chunks: HashMap<(LayerId, Place), Living> = HashMap::new();
-    for (layer, found) in &state.catalog.layers {
-        let mut from = 0;
-        while let Some((number, leaf)) = found.map.leaf_from(from) {
-            let first = long(number) * long(LEAF_PAGES);
-            for (page, entry) in (first..).zip(leaf.entries()) {
-                if let Content::Data(stored) = entry.content()
-                    && state.segments.of(stored.place) == Some(segment)
-                {
-                    let chunk = chunks.entry((*layer, stored.place)).or_insert(Living {
-                        layer: *layer,
-                        page: page.saturating_sub(u64::from(stored.page)),
-                        mask: 0,
-                        stored,
-                    });
-                    chunk.mask |= 1 << stored.page;
-                }
-            }
-            from = number + 1;
-        }
-    }
-    chunks.into_values().collect()
+    Ok(found)
 }
 
 /// Makes a checkpoint while nothing else is done to the catalogue.

@@ -132,7 +132,6 @@ impl Pool {
     pub fn usage(&self) -> Usage {
         let inner = self.lock();
         let segments = &inner.state.segments;
-        let (leaves, _) = inner.state.catalog.map_size();
         let spare = segments
             .iter()
             .filter(|(_, found)| matches!(found.used, Use::Free | Use::Ready))
@@ -141,14 +140,16 @@ impl Pool {
         Usage {
             size: u64::from(segments.usable()) * segments.bytes(),
             capacity: inner.room.capacity,
-            used: segments.live,
+            used: inner.state.used(),
             kept: inner.room.kept(&inner.state),
             free_segments: crate::format::long(spare),
             segments: u64::from(segments.usable()),
             segment_bytes: segments.bytes(),
             host_bytes: inner.host_bytes,
             record_bytes: inner.record_bytes,
-            map_bytes: crate::format::long(leaves * size_of::<crate::map::Leaf>()),
+            map_bytes: crate::format::long(
+                inner.state.catalog.cache.resident * size_of::<crate::leaf::Leaf>(),
+            ),
         }
     }
 
@@ -178,7 +179,7 @@ impl Pool {
 
 fn owned(inner: &Inner, layer: LayerId) -> u64 {
     let found = inner.state.catalog.layers.get(&layer);
-    found.map_or(0, |layer| layer.owned)
+    found.map_or(0, |layer| layer.map.owned())
 }
 
 fn snapshots_of(inner: &Inner, volume: &str) -> Vec<ListedSnapshot> {

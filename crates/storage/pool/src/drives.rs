@@ -22,6 +22,7 @@ use crate::pool::{Pool, whole_path};
 use crate::reserve::map_reserve;
 use crate::segments::Use;
 use crate::side::Side;
+use crate::tidy::{TIDY_IN_A_HURRY, Tidied};
 
 /// A drive to be added.
 #[derive(Clone, Debug)]
@@ -217,10 +218,19 @@ impl Pool {
             self.remove_vacant(io, number).await?;
             return Ok(Step::Done);
         }
+        if self.lock().state.catalog.cache.is_clogged() {
+            crate::clean::checkpoint_now(self, io).await?;
+        }
         let Some((segment, found)) = victim else {
             // The checkpoint lies there still, or needs what was dead there.
+            let before = self.lock().state.segments.live_on(number);
             crate::clean::checkpoint_now(self, io).await?;
-            return Ok(Step::Wait);
+            let after = self.lock().state.segments.live_on(number);
+            // Leaves of maps are written elsewhere, some at a time.
+            return Ok(match before.saturating_sub(after) {
+                0 => Step::Wait,
+                moved => Step::Did(moved),
+            });
         };
         let lacks_room = || found.live + (1 << 20) > self.lock().room_for_moves();
         if lacks_room() {
@@ -231,6 +241,17 @@ impl Pool {
         }
         let moved = self.clean_segment(io, segment).await;
         match moved {
+            Ok(0) if !self.lock().state.catalog.fates.is_empty() => {
+                // What lives there may be about to be given back.
+                match self.tidy(io, TIDY_IN_A_HURRY).await {
+                    Ok(Tidied::All | Tidied::Some) => Ok(Step::Did(0)),
+                    Ok(Tidied::Nothing) => {
+                        crate::clean::checkpoint_now(self, io).await?;
+                        Ok(Step::Wait)
+                    }
+                    Err(failure) => Err(self.error(failure)),
+                }
+            }
             Ok(0) if self.lock().state.segments.get(segment).live > 0 => {
                 let place = self.lock().state.segments.place(segment);
                 let path = self.drive(place).map(|drive| drive.path.clone());

@@ -236,6 +236,8 @@ pub enum PoolError {
         "pool {pool}: a write or sync failed before, and nothing is written until the pool is opened anew"
     )]
     Poisoned { pool: String },
+    #[error("pool {pool}: a part of its maps cannot be read; the log names the drive")]
+    MapUnreadable { pool: String },
     #[error("pool {pool}: was opened for reading only")]
     ReadOnly { pool: String },
     #[error("out of memory")]

@@ -56,6 +56,9 @@ const ZSTD_AND_SETTINGS: &[u8] = include_bytes!("../fixtures/zstd-and-settings.l
 /// Side 0 of a mirror with the same in it, which has the incompatible feature 3.
 const MIRROR: &[u8] = include_bytes!("../fixtures/mirror.lz4");
 
+/// The drive of a pool whose leaves lie in segments of their own.
+const LEAVES: &[u8] = include_bytes!("../fixtures/leaves.lz4");
+
 /// What a fixture is made by.
 fn history(is_mirrored: bool) -> Disks {
     let sides = 1 + usize::from(is_mirrored);
@@ -146,6 +149,11 @@ fn keep(disks: &Disks, variable: &str) {
 #[test]
 fn drives_of_version_1_open() {
     check(stored(VERSION_1), Opening::default());
+}
+
+#[test]
+fn drives_with_leaves_open() {
+    check(stored(LEAVES), Opening::default());
 }
 
 /// The same for what this version writes. With `LONGSHORE_FIXTURE` set, that is kept in the file of this name.

@@ -1,8 +1,8 @@
 //! A pool of drives: thin volumes with checksums, compression, instant snapshots and clones.
 //!
-//! Everything that is written goes to a log ([`format::record`]): nothing is overwritten in place. Maps in memory
-//! tell where a page lies ([`map`]); a checkpoint keeps them on the drives, and records behind it are replayed when
-//! the pool is opened. Space that was overwritten is gained back by whole segments. `docs/formats/pool.md` has the
+//! Everything that is written goes to a log ([`format::record`]): nothing is overwritten in place. Maps tell
+//! where a page lies ([`map`]), as much of them as fits in memory ([`cache`]); a checkpoint keeps them on the drives, and
+//! records behind it are replayed when the pool is opened. Space that was overwritten is gained back by whole segments. `docs/formats/pool.md` has the
 //! bytes, and the argument why what was flushed is found again.
 //!
 //! ```text
@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+pub mod cache;
 pub mod catalog;
 mod changes;
 mod check;
@@ -24,6 +25,7 @@ mod contents;
 mod desk;
 mod drive;
 mod drives;
+mod dump;
 mod error;
 mod features;
 #[cfg(test)]
@@ -33,6 +35,8 @@ mod geometry;
 mod identify;
 mod inspect;
 mod labels;
+pub mod leaf;
+mod leaves;
 mod load;
 mod log;
 #[cfg(test)]
@@ -44,6 +48,8 @@ mod mirror;
 #[cfg(test)]
 mod mirror_tests;
 mod open;
+#[cfg(test)]
+mod paging_tests;
 pub mod place;
 mod pool;
 #[cfg(test)]
@@ -68,18 +74,22 @@ mod side;
 pub mod state;
 mod survey;
 mod sync;
+mod tail;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tidy;
 mod volume;
 mod waiting;
+mod walk;
 mod work;
 #[cfg(test)]
 mod work_tests;
 mod write;
 
 pub use backend::{POOL, PoolBackend, PoolOptions};
+pub use cache::{MEMORY_MIN as MAP_MEMORY_MIN, set_map_memory};
 pub use changes::{Changes, SnapshotName};
 pub use contents::{Listed, ListedSnapshot, Reserve, Usage};
 pub use desk::{Work, WorkKind, WorkState};

@@ -11,11 +11,15 @@ use crate::format::checkpoint::{Item, PartHeader};
 use crate::format::record::LayerId;
 use crate::format::superblock::Superblock;
 use crate::format::{FormatError, short};
-use crate::place::{Content, Place};
+use crate::leaves::fits;
+use crate::place::Place;
 use crate::pool::Newest;
 use crate::reserve::PART;
 use crate::segments::{Segments, Use};
 use crate::state::State;
+
+/// Bytes that entries account for are at most so many times those that are there: small chunks cost more than they take.
+const SHARES_MAX: u64 = 16;
 
 /// A checkpoint that was read.
 #[derive(Debug)]
@@ -40,6 +44,7 @@ impl Loaded {
                 superblock: label.number,
                 number: label.checkpoint_number,
                 segments: Vec::new(),
+                tail: None,
             },
             next_generation: 0,
             hand_out: Vec::new(),
@@ -51,7 +56,7 @@ impl Loaded {
 #[derive(Debug)]
 pub struct Beginning {
     pub loaded: Loaded,
-    /// The last leaf that was read. Leaves come in the order of their layers and numbers, so all before it are known.
+    /// The last leaf that it names. They come in the order of their layers and numbers, so all before it are known.
     pub last_leaf: Option<(LayerId, u32)>,
 }
 
@@ -65,6 +70,8 @@ pub struct Loader<'a> {
     /// All of the catalogue was read.
     has_catalog: bool,
     last_leaf: Option<(LayerId, u32)>,
+    /// An earlier version made it: it has leaves, and does not say what lives.
+    is_uncounted: bool,
 }
 
 impl<'a> Loader<'a> {
@@ -78,6 +85,7 @@ impl<'a> Loader<'a> {
             has_ended: false,
             has_catalog: false,
             last_leaf: None,
+            is_uncounted: false,
         }
     }
 
@@ -87,7 +95,10 @@ impl<'a> Loader<'a> {
             let source = FormatError::Field("the tree of layers");
             return Err(damaged(self.label, "the checkpoint", source));
         }
-        self.loaded.state.recount();
+        self.loaded.state.catalog.release_unnamed();
+        if self.is_uncounted {
+            self.loaded.state.recount();
+        }
         Ok(self.loaded)
     }
 
@@ -96,7 +107,7 @@ impl<'a> Loader<'a> {
         // The caller has reported the error.
         let _ = self.read().await;
         let is_of_use = self.has_catalog && self.loaded.state.catalog.is_sound();
-        self.loaded.state.recount();
+        self.loaded.state.catalog.release_unnamed();
         is_of_use.then_some(Beginning {
             loaded: self.loaded,
             last_leaf: self.last_leaf,
@@ -200,11 +211,7 @@ impl<'a> Loader<'a> {
                 catalog.snapshots.insert(key, snapshot);
             }
             Item::Layer { id, parent } => {
-                let layer = Layer {
-                    parent,
-                    ..Layer::default()
-                };
-                catalog.layers.insert(id, layer);
+                catalog.layers.insert(id, Layer::new(id, parent));
             }
             Item::Alias { from, to } => drop(catalog.aliases.insert(from, to)),
             Item::Segment { number, generation } => {
@@ -214,6 +221,49 @@ impl<'a> Loader<'a> {
                 let segment = state.segments.get_mut(number);
                 segment.used = Use::Sealed;
                 segment.generation = generation;
+                self.is_uncounted = true;
+            }
+            Item::Data {
+                number,
+                generation,
+                live,
+            } => {
+                let is_possible = state.segments.exists(number)
+                    && state.segments.get(number).used == Use::Free
+                    && live <= state.segments.bytes() * SHARES_MAX;
+                if !is_possible {
+                    return Err(wrong("a segment"));
+                }
+                let segment = state.segments.get_mut(number);
+                segment.used = Use::Sealed;
+                segment.generation = generation;
+                let place = state.segments.place(number);
+                state.segments.add_live(place, live);
+            }
+            Item::Homes { layer, leaves } => {
+                let id = layer;
+                let layer = catalog.layers.get_mut(&id);
+                let layer = layer.ok_or_else(|| wrong("a layer"))?;
+                for leaf in leaves {
+                    let home = leaf.home;
+                    let segment = state.segments.of(home.place);
+                    let segment = segment.filter(|_| {
+                        state.segments.holds(home.place, home.length.get())
+                            && u64::from(leaf.number) <= crate::SIZE_MAX >> 21
+                    });
+                    let segment = segment.ok_or_else(|| wrong("the place of a leaf"))?;
+                    let found = state.segments.get_mut(segment);
+                    let is_possible = matches!(found.used, Use::Free | Use::Leaves)
+                        && layer
+                            .map
+                            .insert_home(leaf.number, home, leaf.present, leaf.owned);
+                    if !is_possible {
+                        return Err(wrong("the place of a leaf"));
+                    }
+                    found.used = Use::Leaves;
+                    state.segments.add_leaf(home.place, home.bytes());
+                    self.last_leaf = Some((id, leaf.number));
+                }
             }
             Item::HandOut { number, generation } => {
                 if !state.segments.exists(number) {
@@ -226,11 +276,7 @@ impl<'a> Loader<'a> {
                 number,
                 leaf,
             } => {
-                let places_fit = leaf.entries().iter().all(|entry| match entry.content() {
-                    Content::Data(stored) => state.segments.holds(stored.place, stored.length),
-                    Content::Absent | Content::Zero | Content::Lost => true,
-                });
-                if !places_fit || u64::from(number) > crate::SIZE_MAX >> 21 {
+                if !fits(&leaf, &state.segments) || u64::from(number) > crate::SIZE_MAX >> 21 {
                     return Err(wrong("an entry of a map"));
                 }
                 let id = layer;
@@ -238,7 +284,9 @@ impl<'a> Loader<'a> {
                     .layers
                     .get_mut(&id)
                     .ok_or_else(|| wrong("a layer"))?;
-                layer.map.insert_leaf(number, leaf);
+                let leaf = Arc::from(leaf);
+                layer.map.insert_leaf(number, leaf, &mut catalog.cache);
+                self.is_uncounted = true;
                 self.last_leaf = Some((id, number));
             }
             Item::Reserve { volume, bytes } => {

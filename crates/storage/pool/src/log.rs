@@ -17,6 +17,7 @@ use std::sync::Arc;
 use futures_channel::oneshot;
 use longshore_reactor::buffer::Buffer;
 
+use crate::cache::Missing;
 use crate::format::long;
 use crate::format::op::Op;
 use crate::format::record::{
@@ -71,6 +72,9 @@ const WRITERS_MAX: u32 = 6;
 /// Batches of a lane that wait; whoever has more to write waits itself.
 const QUEUE_MAX: usize = 8;
 
+/// Most pages that the zeros of a record are: all of their leaves have to be in memory at once.
+pub const ZERO_PAGES_MAX: u64 = 1 << 16;
+
 /// Buffers that are kept for the next records.
 const BUFFERS_KEPT: usize = 8;
 
@@ -87,6 +91,8 @@ pub enum Failure {
     OutOfMemory,
     ReadOnly,
     Destroyed,
+    /// A part of the maps cannot be read.
+    Unreadable,
 }
 
 type Waiter = oneshot::Sender<Result<(), Failure>>;
@@ -134,6 +140,10 @@ pub enum Target {
 pub enum Refusal {
     /// To be tried again when this resolves, however it does.
     Later(Outcome),
+    /// The same, after somebody has been asked to keep house.
+    Clogged(Outcome),
+    /// These leaves have to be in memory first.
+    Away(Vec<Missing>),
     Failed(Failure),
 }
 
@@ -144,6 +154,8 @@ struct Batch {
     ops: Vec<Op>,
     room: Buffer,
     filled: usize,
+    /// Pages that its parts set to zero.
+    zero_pages: u64,
     durable: bool,
     waiters: Vec<Waiter>,
     /// Bytes that hosts wrote.
@@ -245,6 +257,8 @@ pub struct Inner {
     held: HashMap<(usize, u64), Vec<Waiter>>,
     /// For those that wait until a record is in the maps.
     applied: Vec<(u64, Waiter)>,
+    /// For those that wait for a checkpoint, as the maps have changed too much since the last one.
+    pub clogged: Vec<Waiter>,
     buffers: Vec<Buffer>,
     pub open: slab::Slab<OpenVolume>,
     /// Names that nobody may open at present: what they mean is about to change.
@@ -285,6 +299,7 @@ impl Inner {
             features_wanted: 0,
             held: HashMap::new(),
             applied: Vec::new(),
+            clogged: Vec::new(),
             buffers: Vec::new(),
             open: slab::Slab::new(),
             claimed: Vec::new(),
@@ -320,9 +335,22 @@ impl Inner {
                 if !holds && let Some(wait) = self.wait_for_holders(volume, pieces) {
                     return Err(Refusal::Later(wait));
                 }
+                if self.state.catalog.cache.is_clogged() {
+                    let (sender, receiver) = oneshot::channel();
+                    self.clogged.push(sender);
+                    return Err(Refusal::Clogged(receiver));
+                }
                 self.open[volume].write
             }
         };
+        let mut missing = Vec::new();
+        for piece in &*pieces {
+            self.state
+                .missing_for(layer, piece.page, &piece.kind, &mut missing);
+        }
+        if !missing.is_empty() {
+            return Err(Refusal::Away(missing));
+        }
         let charged = if lane == LaneName::Data {
             pieces.iter().map(|piece| long(piece.bytes.len())).sum()
         } else {
@@ -331,9 +359,10 @@ impl Inner {
         if charged > 0 {
             let spans = pieces.iter().map(Piece::span);
             match self.room.admits(&self.state, layer, charged, spans) {
-                Some(true) => {}
-                Some(false) => return Err(Refusal::Failed(Failure::NoSpace)),
-                None => return Err(Refusal::Later(self.next_change(lane))),
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return Err(Refusal::Failed(Failure::NoSpace)),
+                Ok(None) => return Err(Refusal::Later(self.next_change(lane))),
+                Err(missing) => return Err(Refusal::Away(vec![missing])),
             }
         }
         if self.lanes[lane.index()].queue.len() >= QUEUE_MAX {
@@ -409,11 +438,16 @@ impl Inner {
             _ => STEP,
         };
         let length = piece.bytes.len();
+        let zeros = match piece.kind {
+            PartKind::Zero { pages } => u64::from(pages),
+            _ => 0,
+        };
         let payload_max = self.payload_max;
         debug_assert!(length <= payload_max, "callers cut their pieces");
         let lane = &mut self.lanes[lane.index()];
         let fits = |batch: &Batch| {
             batch.parts.len() < PARTS_MAX
+                && batch.zero_pages + zeros <= ZERO_PAGES_MAX
                 && batch.filled.next_multiple_of(alignment) + length <= payload_max
         };
         let joins = lane.open.as_ref().is_some_and(fits);
@@ -426,6 +460,7 @@ impl Inner {
             ops: Vec::new(),
             room: self.buffers.pop().expect("rooms were made before"),
             filled: 0,
+            zero_pages: 0,
             durable: false,
             waiters: Vec::new(),
             charged: 0,
@@ -434,6 +469,7 @@ impl Inner {
         batch.room[HEADER_MAX + batch.filled..HEADER_MAX + start].fill(0);
         batch.room[HEADER_MAX + start..HEADER_MAX + start + length].copy_from_slice(&piece.bytes);
         batch.filled = start + length;
+        batch.zero_pages += zeros;
         #[cfg(test)]
         let durable =
             durable && !crate::testing::has_planted(crate::testing::Planted::NoDurableWrites);
@@ -674,20 +710,31 @@ impl Inner {
         self.fail_lane(lane, failure);
     }
 
-    /// A record was written. It comes into the maps with all those whose turn it is then.
-    pub fn finish(&mut self, record: Record) {
+    /// A record was written. It comes into the maps with all those whose turn it is then. If leaves have to be in memory
+    /// before, they are returned; [`Self::advance`] follows.
+    pub fn finish(&mut self, record: Record) -> Vec<Missing> {
         if self.buffers.len() < BUFFERS_KEPT {
             self.buffers.extend(record.buffer);
         }
         if self.failed.is_some() {
-            return;
+            return Vec::new();
         }
         self.written.insert(record.number, record.pending);
+        self.advance()
+    }
+
+    /// Puts written records into the maps whose turn it is. If leaves have to be in memory before, they are returned.
+    pub fn advance(&mut self) -> Vec<Missing> {
+        let mut missing = Vec::new();
         while let Some(entry) = self.written.first_entry()
             && *entry.key() == self.state.applied + 1
             && self.failed.is_none()
         {
             let number = *entry.key();
+            missing = self.state.missing(&entry.get().parts, &entry.get().ops);
+            if !missing.is_empty() {
+                break;
+            }
             let pending = entry.remove();
             let has_ops = !pending.ops.is_empty();
             self.ops_under_way -= u32::from(has_ops);
@@ -710,6 +757,7 @@ impl Inner {
         {
             let _ = waiter.send(Ok(()));
         }
+        missing
     }
 
     fn reread_heads(&mut self) {
@@ -734,6 +782,7 @@ impl Inner {
         self.written.clear();
         self.applied.clear();
         self.starved.clear();
+        self.clogged.clear();
     }
 
     pub fn fail_lane(&mut self, name: LaneName, failure: Failure) {
@@ -759,7 +808,7 @@ impl Inner {
             let is_meant = match found.used {
                 Use::Open => true,
                 Use::Sealed => found.staged > 0,
-                Use::Free | Use::Ready | Use::Map | Use::Gone => false,
+                Use::Free | Use::Ready | Use::Map | Use::Leaves | Use::Gone => false,
             };
             is_meant.then_some(number)
         };

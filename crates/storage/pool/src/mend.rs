@@ -170,10 +170,10 @@ impl Pool {
             let inner = self.lock();
             let state = &inner.state;
             let mut chunks: BTreeMap<Place, Stored> = BTreeMap::new();
+            // What was written since the checkpoint has changed leaves, which are in memory.
             for found in state.catalog.layers.values() {
-                let mut from = 0;
-                while let Some((number, leaf)) = found.map.leaf_from(from) {
-                    for entry in leaf.entries() {
+                for (_, slot, leaf) in found.map.resident() {
+                    for entry in leaf.entries().iter().filter(|_| slot.is_dirty()) {
                         if let Content::Data(stored) = entry.content()
                             && let Some(segment) = state.segments.of(stored.place)
                             && segments.contains(&segment)
@@ -182,7 +182,6 @@ impl Pool {
                             chunks.insert(stored.place, stored);
                         }
                     }
-                    from = number + 1;
                 }
             }
             chunks.into_values().collect()

@@ -303,9 +303,10 @@ impl Pool {
         let (left, sum) = {
             let mut inner = self.lock();
             inner.leave(number);
+            self.forget_tail();
             let segments = &inner.state.segments;
             let own = segments.of_drive(number).map(|it| (it, segments.get(it)));
-            let written = own.filter(|(_, found)| found.used == Use::Sealed);
+            let written = own.filter(|(_, it)| matches!(it.used, Use::Sealed | Use::Leaves));
             let left: Vec<(u32, u64)> = written.map(|(it, found)| (it, found.generation)).collect();
             let sum = long(left.len()) * segments.bytes();
             self.members.set(after.clone());
@@ -399,7 +400,7 @@ impl Rebuild {
         let segments = &inner.state.segments;
         let is_needed = |(segment, generation): &(u32, u64)| {
             let found = segments.get(*segment);
-            found.used == Use::Sealed
+            matches!(found.used, Use::Sealed | Use::Leaves)
                 && found.generation == *generation
                 && (found.live > 0 || found.staged > 0)
         };

@@ -16,7 +16,7 @@ use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::RESERVED_BYTES;
 use crate::format::superblock::{
-    DRIVES_MAX, DriveEntry, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENTS_MAX, Superblock,
+    DRIVES_MAX, DriveEntry, LEAVES, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENTS_MAX, Superblock,
     tail_start,
 };
 use crate::geometry::segment_bytes_of;
@@ -239,6 +239,7 @@ pub(crate) async fn create_on(
             superblock: 0,
             number: 0,
             segments: Vec::new(),
+            tail: None,
         },
         next: 1,
         next_generation: 1,
@@ -371,7 +372,7 @@ pub(crate) fn assemble(
         recovered.next_generation,
     );
     inner.features = label.incompatible;
-    inner.features_wanted = label.incompatible;
+    inner.features_wanted = label.incompatible | LEAVES;
     if is_read_only {
         inner.failed = Some(Failure::ReadOnly);
     }

@@ -1,5 +1,7 @@
 //! Where data lies, and what a map keeps for a page.
 
+use crate::format::RESERVED_BYTES;
+
 /// A place on a drive of the pool, in steps of 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(u64);
@@ -43,6 +45,13 @@ impl Place {
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
         Self::new(self.drive(), self.offset() + bytes)
+    }
+
+    /// Where its segment begins, of those of so many bytes.
+    #[must_use]
+    pub fn segment(self, bytes: u64) -> Self {
+        let behind = self.offset().saturating_sub(RESERVED_BYTES);
+        Self::new(self.drive(), RESERVED_BYTES + behind / bytes * bytes)
     }
 
     #[must_use]

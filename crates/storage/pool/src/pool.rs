@@ -18,6 +18,7 @@ use crate::members::{Label, Members};
 use crate::place::{Codec, Place};
 use crate::room::Promise;
 use crate::shared::Shared;
+use crate::tail::Tail;
 use crate::waiting::Syncs;
 
 /// A pool that is open. Shared by all its volumes and all event loops.
@@ -52,8 +53,10 @@ pub struct Newest {
     /// Number of the superblock that names it.
     pub superblock: u64,
     pub number: u64,
-    /// Segments that it lies in.
+    /// Segments that its stream lies in.
     pub segments: Vec<u32>,
+    /// Where the next leaf goes, if there is room behind the others.
+    pub tail: Option<Tail>,
 }
 
 /// A volume to be made.
@@ -153,7 +156,7 @@ impl Pool {
     /// How full it is, as its volumes tell.
     pub(crate) fn fullness(&self) -> Fullness {
         let inner = self.lock();
-        inner.room.fullness(inner.state.segments.live)
+        inner.room.fullness(inner.state.used())
     }
 
     /// Whether a write or sync has failed: nothing is written until the pool is opened anew.
@@ -200,6 +203,7 @@ impl Pool {
             Failure::ReadOnly => PoolError::ReadOnly { pool },
             Failure::Destroyed => PoolError::Destroyed { pool },
             Failure::OutOfMemory => PoolError::OutOfMemory,
+            Failure::Unreadable => PoolError::MapUnreadable { pool },
         }
     }
 
@@ -371,7 +375,10 @@ impl Pool {
             // Otherwise it needs no more than it had.
             let grows = found.filter(|of| of.reserve > 0 && size > of.size);
             let reserved = grows.map(|of| {
-                let dropped = catalog.layers.get(&of.head).map_or(0, |layer| layer.owned);
+                let dropped = catalog
+                    .layers
+                    .get(&of.head)
+                    .map_or(0, |layer| layer.map.owned());
                 let next = VolumeRecord { size, ..of.clone() };
                 Promise::of(&next).rolled_back(dropped, layer)
             });
@@ -386,7 +393,7 @@ impl Pool {
             snapshot: snapshot.to_owned(),
             layer,
         };
-        self.change(io, op).await
+        self.change_and_tidy(io, op).await
     }
 
     /// Gives a volume another size. `may_shrink`: what lies behind a smaller one is dropped; nobody may have it open.
@@ -437,7 +444,7 @@ impl Pool {
             volume: volume.to_owned(),
             size,
         };
-        self.change(io, op).await
+        self.change_and_tidy(io, op).await
     }
 
     /// Deletes a volume. Its snapshots, and clones of those, stay.
@@ -451,7 +458,7 @@ impl Pool {
         let _held = self.maintenance.lock().await;
         self.refuse_missing(volume)?;
         let volume = volume.to_owned();
-        self.change(io, Op::DeleteVolume { volume }).await
+        self.change_and_tidy(io, Op::DeleteVolume { volume }).await
     }
 
     /// Deletes a snapshot. What others share with it stays.
@@ -475,7 +482,7 @@ impl Pool {
             volume: volume.to_owned(),
             name: name.to_owned(),
         };
-        self.change(io, op).await
+        self.change_and_tidy(io, op).await
     }
 
     /// Puts a change of the catalogue into the log; it is on the medium, and made, when this ends.
@@ -488,6 +495,13 @@ impl Pool {
             room.take_over(&state.catalog);
         }
         result
+    }
+
+    /// The same for a change that leaves something behind.
+    async fn change_and_tidy(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
+        self.change(io, op).await?;
+        self.tidy_up(io).await;
+        Ok(())
     }
 
     async fn log_change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {

@@ -8,10 +8,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::cache::Missing;
 use crate::format::chunk::{self, UnpackError};
 use crate::format::record::LayerId;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
-use crate::log::Inner;
+use crate::leaves::Purpose;
+use crate::log::{Failure, Inner};
 use crate::mend::Mended;
 use crate::place::{Codec, Content, Place, Stored};
 use crate::pool::{Pool, pages};
@@ -36,7 +38,18 @@ pub enum ReadError {
     Lost,
     Checksum,
     OutOfMemory,
+    /// A part of the maps cannot be read.
+    Map,
     Io(io::Error),
+}
+
+impl From<Failure> for ReadError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::OutOfMemory => Self::OutOfMemory,
+            _ => Self::Map,
+        }
+    }
 }
 
 impl From<ReadError> for io::Error {
@@ -45,6 +58,7 @@ impl From<ReadError> for io::Error {
             ReadError::Lost => Self::other("the data was lost when it was to be moved"),
             ReadError::Checksum => Self::other("the checksum does not match"),
             ReadError::OutOfMemory => io::ErrorKind::OutOfMemory.into(),
+            ReadError::Map => Self::other("a part of the map cannot be read"),
             ReadError::Io(error) => error,
         }
     }
@@ -113,11 +127,11 @@ impl Run {
 }
 
 /// What the pages from `first` on, `count` of them, read as.
-fn resolve(inner: &Inner, head: LayerId, first: u64, count: u64) -> Vec<Run> {
+fn resolve(inner: &Inner, head: LayerId, first: u64, count: u64) -> Result<Vec<Run>, Missing> {
     let mut runs: Vec<Run> = Vec::with_capacity(1);
     let mut page = first;
     while page < first + count {
-        let (entry, absent) = inner.state.catalog.resolve(head, page);
+        let (entry, absent) = inner.state.catalog.resolve(head, page)?;
         let content = entry.content();
         let joins = runs.last_mut().is_some_and(|run| run.takes(content));
         if !joins {
@@ -152,7 +166,7 @@ fn resolve(inner: &Inner, head: LayerId, first: u64, count: u64) -> Vec<Run> {
             page += more;
         }
     }
-    runs
+    Ok(runs)
 }
 
 impl Pool {
@@ -172,16 +186,42 @@ impl Pool {
             start: range.start,
             end: range.end,
         };
-        let resolved = || {
-            let inner = self.lock();
-            resolve(&inner, inner.open[volume].read, first, count)
-        };
-        let (result, buffer) = self.read_runs(io, resolved(), target, buffer).await;
-        match result {
-            Err(ReadError::Checksum | ReadError::Io(_)) if self.mend_runs(io, resolved()).await => {
-                self.read_runs(io, resolved(), target, buffer).await
+        let resolved = async || {
+            let mut needed = 0;
+            loop {
+                let resolved = {
+                    let inner = self.lock();
+                    resolve(&inner, inner.open[volume].read, first, count)
+                };
+                match resolved {
+                    Ok(runs) => return Ok(runs),
+                    Err(missing) => {
+                        // All of a long chain of layers are needed at once.
+                        needed += 1;
+                        self.lock().state.catalog.cache.need(needed);
+                        self.load_leaves(io, &[missing], Purpose::Look).await?;
+                    }
+                }
             }
-            result => (result, buffer),
+        };
+        let runs = match resolved().await {
+            Ok(runs) => runs,
+            Err(error) => return (Err(error), buffer),
+        };
+        let (result, buffer) = self.read_runs(io, runs, target, buffer).await;
+        if !matches!(result, Err(ReadError::Checksum | ReadError::Io(_))) {
+            return (result, buffer);
+        }
+        let mended = match resolved().await {
+            Ok(runs) => self.mend_runs(io, runs).await,
+            Err(_) => false,
+        };
+        if !mended {
+            return (result, buffer);
+        }
+        match resolved().await {
+            Ok(runs) => self.read_runs(io, runs, target, buffer).await,
+            Err(error) => (Err(error), buffer),
         }
     }
 

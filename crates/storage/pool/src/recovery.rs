@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use longshore_volume::Io;
 
+use crate::cache::Missing;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::FormatError;
 use crate::format::long;
+use crate::format::op::Op;
 use crate::format::record::RecordHeader;
 use crate::format::superblock::Superblock;
 use crate::inspect::{Inspection, has_ops};
+use crate::leaves::LeafReader;
 use crate::load::{Loader, damaged};
 use crate::pool::Newest;
 use crate::search::{Found, Search};
@@ -63,13 +66,14 @@ pub async fn recover(
     }
     let replay = Replay {
         inspection: Inspection { io, label, drives },
+        leaves: LeafReader { io, label, drives },
         found,
     };
     let (replayed, torn, last) = replay.run(&mut loaded.state).await?;
     for (segment, generation) in &loaded.hand_out {
         let is_used = used.contains(segment);
         let segment = loaded.state.segments.get_mut(*segment);
-        if segment.used == Use::Map {
+        if matches!(segment.used, Use::Map | Use::Leaves) {
             continue;
         }
         segment.generation = *generation;
@@ -93,8 +97,14 @@ pub async fn recover(
     })
 }
 
+/// Records whose leaves are read ahead.
+const AHEAD: u64 = 64;
+/// Leaves that are read ahead at most: fewer than stay in memory in any case.
+const AHEAD_LEAVES: usize = 128;
+
 struct Replay<'a> {
     inspection: Inspection<'a>,
+    leaves: LeafReader<'a>,
     found: Found,
 }
 
@@ -109,7 +119,11 @@ impl Replay<'_> {
         let durable = records.values().map(|(header, _)| header.durable).max();
         let durable = durable.unwrap_or(0);
         let (mut replayed, mut torn) = (0, 0);
-        for number in state.applied + 1..=*last {
+        let begin = state.applied + 1;
+        for number in begin..=*last {
+            if (number - begin).is_multiple_of(AHEAD) {
+                self.read_ahead(state, number).await;
+            }
             let (parts, payload) = match records.get(&number) {
                 Some((header, payload)) => (header.parts.clone(), *payload),
                 // The record after it repeats what it held.
@@ -151,10 +165,37 @@ impl Replay<'_> {
                 inspected.counting(&parts, number <= durable)
             };
             torn += u64::from(kept.len() < parts.len());
-            state.apply(&kept, payload, ops);
+            let mut ops = ops.into_iter();
+            // One by one: a change may take away what the next part needs.
+            for part in &kept {
+                let part = std::slice::from_ref(part);
+                let op: Vec<Op> = match has_ops(part) {
+                    true => ops.next().into_iter().collect(),
+                    false => Vec::new(),
+                };
+                loop {
+                    let missing = state.missing(part, &op);
+                    if missing.is_empty() {
+                        break;
+                    }
+                    self.leaves.load(state, &missing).await?;
+                }
+                state.apply(part, payload, op);
+            }
             replayed += 1;
         }
         Ok((replayed, torn, *last))
+    }
+
+    /// Loads what the next records need, many leaves at once.
+    async fn read_ahead(&self, state: &mut State, number: u64) {
+        let records = self.found.by_number.range(number..number + AHEAD);
+        let missing = records.flat_map(|(_, (header, _))| state.missing(&header.parts, &[]));
+        let mut missing: Vec<Missing> = missing.collect();
+        missing.sort_by_key(|it| (it.layer, it.number));
+        missing.dedup();
+        missing.truncate(AHEAD_LEAVES);
+        self.leaves.read_ahead(state, &missing).await;
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::format::checkpoint::PART_HEADER;
 use crate::format::{long, short};
-use crate::map::{ENTRY_DUMP_MAX, LEAF_DUMP};
+use crate::leaf::{ENTRY_DUMP_MAX, LEAF_DUMP};
+use crate::place::STEP;
 use crate::state::State;
 
 /// Bytes of a part of a checkpoint.
@@ -12,21 +13,34 @@ pub const PART: usize = 256 << 10;
 const ITEM: usize = 256;
 const SEGMENT_ITEM: usize = 40;
 
+/// Bytes that a leaf takes without its entries: those before them, what it is rounded up by, and where it lies.
+pub const LEAF_COST: u64 = LEAF_DUMP + STEP as u64 + 24;
+
+/// Segments that leaves take beside what half-empty ones waste: the one that is being filled.
+const LEAF_SEGMENTS: usize = 1;
+
+/// Most bytes of the leaves of all maps.
+fn leaf_bytes(state: &State) -> u64 {
+    let (leaves, entries) = state.catalog.map_size();
+    long(leaves) * LEAF_COST + long(entries) * ENTRY_DUMP_MAX
+}
+
+/// Segments that leaves of the newest checkpoint may take.
+fn leaf_segments(state: &State) -> usize {
+    short((leaf_bytes(state) * 2).div_ceil(state.segments.bytes())) + LEAF_SEGMENTS
+}
+
 /// Segments that the next checkpoint may need, though the maps grow until then.
 pub fn map_reserve(state: &State) -> usize {
     let catalog = &state.catalog;
-    let (leaves, entries) = catalog.map_size();
     let items = catalog.volumes.len()
         + catalog.snapshots.len()
         + catalog.layers.len()
         + catalog.aliases.len();
     let segments = usize::try_from(state.segments.count()).expect("32 bits fit");
-    let bytes = long(leaves) * LEAF_DUMP
-        + long(entries) * ENTRY_DUMP_MAX
-        + long(items * ITEM + segments * SEGMENT_ITEM)
-        + long(PART) * 2;
+    let bytes = leaf_bytes(state) + long(items * ITEM + segments * SEGMENT_ITEM) + long(PART) * 2;
     let each = state.segments.bytes() / long(PART) * long(PART - PART_HEADER);
-    short((bytes + bytes / 2).div_ceil(each)) + 1
+    short((bytes + bytes / 2).div_ceil(each)) + 1 + LEAF_SEGMENTS
 }
 
 /// Segments that should be spare, so that cleaning keeps ahead of what is written.
@@ -38,6 +52,6 @@ pub fn spare_wanted(state: &State) -> usize {
 /// Room for data: what cleaning needs to work, and the next checkpoint, is left out.
 pub fn capacity(state: &State) -> u64 {
     let count = usize::try_from(state.segments.usable()).expect("32 bits fit");
-    let reserve = spare_wanted(state).min(count);
+    let reserve = (spare_wanted(state) + leaf_segments(state)).min(count);
     long(count - reserve) * state.segments.bytes() / 100 * 94
 }

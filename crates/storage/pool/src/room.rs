@@ -8,13 +8,14 @@ use std::ops::Range;
 
 use longshore_volume::Fullness;
 
+use crate::cache::Missing;
 use crate::catalog::Catalog;
 use crate::format::PAGE_BYTES;
 use crate::format::op::VolumeRecord;
 use crate::format::record::{LayerId, Part, PartKind};
-use crate::map::{ENTRY_DUMP_MAX, LEAF_DUMP};
+use crate::leaf::{ENTRY_DUMP_MAX, LEAF_PAGES};
 use crate::place::Content;
-use crate::reserve::capacity;
+use crate::reserve::{LEAF_COST, capacity};
 use crate::state::State;
 
 /// All that a volume can hold is reserved for it, as its size may change.
@@ -24,17 +25,28 @@ pub const FULL: u64 = u64::MAX;
 const LEVELS: [u64; 3] = [80, 90, 95];
 const LEVEL_SLACK: u64 = 3;
 
+/// What a byte of the maps takes of the room for data, in halves: it is written, there may be as much waste, and the next
+/// checkpoint may write it again.
+const MAP_HALVES: u64 = 7;
+
 /// What an entry more in the maps takes of the room for data, where no other is near it.
-const ENTRY_COST: u64 = (LEAF_DUMP + ENTRY_DUMP_MAX) * 3 / 2 + 2;
+const ENTRY_COST: u64 = (LEAF_COST + ENTRY_DUMP_MAX) * MAP_HALVES / 2 + 2;
 
 /// Most bytes that may be on their way to a layer when another takes its place, and the segments that they take in small
 /// pools.
 const UNDER_WAY: u64 = 16 << 20;
 const UNDER_WAY_SEGMENTS: u64 = 2;
 
-/// What the maps take for so many bytes of data.
-const fn map_cost(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE_BYTES) * ENTRY_COST
+/// What the maps take for so many bytes of data. `is_dense`: they lie side by side in the end.
+const fn map_cost(bytes: u64, is_dense: bool) -> u64 {
+    let pages = bytes.div_ceil(PAGE_BYTES);
+    if !is_dense {
+        return pages * ENTRY_COST;
+    }
+    // The last leaf, and the first, may have few.
+    let leaves = pages / LEAF_PAGES as u64 + 2;
+    let leaves = if leaves < pages { leaves } else { pages };
+    (leaves * LEAF_COST + pages * ENTRY_DUMP_MAX) * MAP_HALVES / 2 + pages * 2
 }
 
 /// Space that is kept for what a volume writes to a layer.
@@ -182,7 +194,7 @@ impl Room {
     fn open_part(&self, state: &State, promise: &Promise) -> u64 {
         let there = owned(state, promise.layer) + self.staged_for(promise.layer);
         let rest = promise.bytes.saturating_sub(there);
-        rest + map_cost(rest)
+        rest + map_cost(rest, promise.is_full)
     }
 
     fn staged_for(&self, layer: LayerId) -> u64 {
@@ -212,7 +224,7 @@ impl Room {
     pub fn missing(&mut self, state: &State, promises: &[Promise]) -> u64 {
         self.measure(state);
         let replaced: Vec<LayerId> = promises.iter().filter_map(|it| it.before).collect();
-        let mut wanted = state.segments.live + self.charged;
+        let mut wanted = state.used() + self.charged;
         wanted += self.kept_beside(state, &replaced) + self.margin(state);
         for promise in promises {
             wanted += self.open_part(state, promise);
@@ -228,35 +240,41 @@ impl Room {
 
     /// Whether so many bytes of data for these pages may be staged for a layer. `None`: that is known when others are
     /// in the maps.
+    ///
+    /// # Errors
+    /// A leaf is needed that is not in memory.
     pub fn admits(
         &self,
         state: &State,
         layer: LayerId,
         bytes: u64,
         spans: impl Iterator<Item = Range<u64>> + Clone,
-    ) -> Option<bool> {
-        let taken = state.segments.live + self.charged + bytes;
+    ) -> Result<Option<bool>, Missing> {
+        let taken = state.used() + self.charged + bytes;
         if self.promises.is_empty() {
-            return Some(taken <= self.capacity);
+            return Ok(Some(taken <= self.capacity));
         }
         let kept = self.kept_beside(state, &[layer]) + self.margin(state);
         if taken + kept + entries_cost(spans.clone()) <= self.capacity {
-            return Some(true);
+            return Ok(Some(true));
         }
         let own = self.promises.iter().filter(|it| it.layer == layer);
         let Some(own) = own.max_by_key(|it| it.bytes) else {
-            return Some(false);
+            return Ok(Some(false));
         };
         if own.is_full {
-            return Some(true);
+            return Ok(Some(true));
         }
         let staged = self.staged_for(layer);
-        let replaced: u64 = spans.flatten().map(|page| share(state, layer, page)).sum();
+        let mut replaced = 0;
+        for page in spans.flatten() {
+            replaced += share(state, layer, page)?;
+        }
         if owned(state, layer) + staged + bytes <= own.bytes + replaced {
-            return Some(true);
+            return Ok(Some(true));
         }
         // What is on its way may replace what is there.
-        (staged == 0).then_some(false)
+        Ok((staged == 0).then_some(false))
     }
 
     /// Bytes of data are on their way to these pages of a layer.
@@ -288,15 +306,15 @@ fn entries_cost(spans: impl Iterator<Item = Range<u64>>) -> u64 {
 
 fn owned(state: &State, layer: LayerId) -> u64 {
     let found = state.catalog.layers.get(&layer);
-    found.map_or(0, |layer| layer.owned)
+    found.map_or(0, |layer| layer.map.owned())
 }
 
 /// Bytes that a layer's own entry of a page takes.
-fn share(state: &State, layer: LayerId, page: u64) -> u64 {
-    match state.catalog.own(layer, page).content() {
+fn share(state: &State, layer: LayerId, page: u64) -> Result<u64, Missing> {
+    Ok(match state.catalog.own(layer, page)?.content() {
         Content::Data(stored) => stored.share(),
         Content::Absent | Content::Zero | Content::Lost => 0,
-    }
+    })
 }
 
 /// Whether a part is what a host wrote.

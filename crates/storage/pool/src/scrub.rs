@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use longshore_volume::Io;
 
+use crate::catalog::Fate;
 use crate::check::check_superblocks;
 use crate::desk::Step;
 use crate::format::record::LayerId;
-use crate::format::{PAGE_BYTES, crc, long};
-use crate::map::LEAF_PAGES;
+use crate::format::{PAGE_BYTES, crc, long, short};
+use crate::leaf::{LEAF_PAGES, Leaf};
+use crate::leaves::Purpose;
+use crate::map::Slot;
 use crate::mend::Mended;
-use crate::place::{Content, Stored};
+use crate::place::{Codec, Content, Stored};
 use crate::pool::{Pool, snapshot_name};
 use crate::report::Report;
 use crate::segments::Pin;
+use crate::walk::next_leaf;
 
 /// Bytes that are read at once.
 const SPAN_MAX: u64 = 512 << 10;
@@ -62,18 +66,38 @@ impl Scrub {
         let Some(layer) = self.layers.last().copied() else {
             return (self, Step::Done);
         };
-        let Some((number, mut chunks)) = self.chunks(pool, layer) else {
+        let next = next_leaf(&pool.lock().state, layer, self.from);
+        let next = match next {
+            Ok(next) => next,
+            Err(missing) => {
+                if let Err(failure) = pool.load_leaves(io, &[missing], Purpose::Look).await {
+                    let text = format!("a part of its map: {}", pool.error(failure));
+                    self.report.note(whose(pool, layer), text);
+                    self.from = short(u64::from(missing.number)) + 1;
+                }
+                return (self, Step::Did(0));
+            }
+        };
+        let Some((number, leaf)) = next else {
             self.layers.pop();
             self.from = 0;
             // What a deleted snapshot held may be part of another layer now, which was looked at before.
             let catalog = &pool.lock().state.catalog;
-            let current = catalog.current(layer);
+            let current = match catalog.fates.get(&layer) {
+                Some(Fate::Merged(child)) => *child,
+                Some(Fate::Dropped) | None => catalog.current(layer),
+            };
             if current != layer && catalog.layers.contains_key(&current) {
                 self.layers.push(current);
             }
             return (self, Step::Did(0));
         };
         self.from = number + 1;
+        let Some(mut chunks) = self.chunks(pool, layer, number, &leaf) else {
+            self.from = number;
+            return (self, Step::Did(0));
+        };
+        self.look_at_home(pool, io, layer, number).await;
         let mut done = 0;
         chunks.sort_by_key(|chunk| chunk.stored.place);
         let mut rest = &chunks[..];
@@ -90,11 +114,19 @@ impl Scrub {
         (self, Step::Did(done))
     }
 
-    /// The chunks of the next leaf. `None`: the layer has no more.
-    fn chunks(&mut self, pool: &Pool, layer: LayerId) -> Option<(usize, Vec<Chunk>)> {
+    /// The chunks of a leaf. `None`: it has changed.
+    fn chunks(
+        &mut self,
+        pool: &Pool,
+        layer: LayerId,
+        number: usize,
+        leaf: &Arc<Leaf>,
+    ) -> Option<Vec<Chunk>> {
         let inner = pool.lock();
-        let found = inner.state.catalog.layers.get(&layer)?;
-        let (number, leaf) = found.map.leaf_from(self.from)?;
+        let found = inner.state.catalog.layers.get(&layer)?.map.slot(number)?;
+        if !found.leaf().is_some_and(|there| Arc::ptr_eq(there, leaf)) {
+            return None;
+        }
         let first = long(number) * long(LEAF_PAGES);
         let mut chunks: Vec<Chunk> = Vec::new();
         let mut lost = Vec::new();
@@ -124,7 +156,53 @@ impl Scrub {
                 format!("offset {}: was lost before", page * PAGE_BYTES),
             );
         }
-        Some((number, chunks))
+        Some(chunks)
+    }
+
+    /// Reads a leaf where the newest checkpoint has it, on both sides of a mirror.
+    async fn look_at_home(&mut self, pool: &Arc<Pool>, io: &Io, layer: LayerId, number: usize) {
+        let (home, _pin) = {
+            let inner = pool.lock();
+            let found = inner.state.catalog.layers.get(&layer);
+            let slot = found.and_then(|layer| layer.map.slot(number));
+            let Some(home) = slot.and_then(Slot::home) else {
+                return;
+            };
+            (home, inner.state.segments.pin(home.place))
+        };
+        let stored = Stored {
+            place: home.place,
+            length: home.length.get(),
+            crc: home.crc,
+            codec: Codec::Raw,
+            page: 0,
+            pages: 1,
+        };
+        if pool.damaged(io, &[stored]).await.is_empty() {
+            return;
+        }
+        let length = usize::from(home.length.get());
+        let mended = pool.mend(io, home.place, length, home.crc).await;
+        let what = match mended {
+            Mended::Intact(_) => return,
+            Mended::Copied(_) => "one side of the mirror was damaged, and was copied",
+            Mended::NoMirror | Mended::Lost | Mended::Unreadable => {
+                "it is damaged, and what is in memory takes its place"
+            }
+        };
+        if !matches!(mended, Mended::Copied(_)) {
+            let mut inner = pool.lock();
+            let crate::catalog::Catalog { layers, cache, .. } = &mut inner.state.catalog;
+            if let Some(found) = layers.get_mut(&layer) {
+                found.map.soil(number, home, cache);
+            }
+        }
+        let text = format!(
+            "the map from offset {} on, at {}: {what}",
+            long(number) * long(LEAF_PAGES) * PAGE_BYTES,
+            home.place.offset()
+        );
+        self.report.note(whose(pool, layer), text);
     }
 
     /// Reads chunks that lie near each other, on both sides of a mirror.
@@ -156,10 +234,21 @@ impl Scrub {
             Ok(_) => "the checksum does not match".to_owned(),
             Err(error) => std::io::Error::from(error).to_string(),
         };
-        let is_current = pool
-            .lock()
-            .state
-            .lies_at(layer, chunk.page, chunk.stored.place);
+        let is_current = loop {
+            let holder = pool
+                .lock()
+                .state
+                .holder(layer, chunk.page, chunk.stored.place);
+            match holder {
+                Ok(holder) => break holder.is_some(),
+                Err(missing) => {
+                    let loaded = pool.load_leaves(io, &[missing], Purpose::Look).await;
+                    if loaded.is_err() {
+                        break true;
+                    }
+                }
+            }
+        };
         if is_current {
             let drive = crate::drives::path_of(pool, chunk.stored.place);
             self.report.note(

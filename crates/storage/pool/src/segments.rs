@@ -21,6 +21,8 @@ pub enum Use {
     Sealed,
     /// It holds a part of a checkpoint.
     Map,
+    /// It holds leaves of maps.
+    Leaves,
     /// Its drive was removed, or is about to be: nothing is written there.
     Gone,
 }
@@ -277,6 +279,17 @@ impl Segments {
         place.offset() + u64::from(length) <= end
     }
 
+    /// Whether so many bytes lie in segments of one drive.
+    #[must_use]
+    pub fn holds_run(&self, place: Place, bytes: u64) -> bool {
+        let Some(drive) = self.drives.get(usize::from(place.drive())) else {
+            return false;
+        };
+        let end = RESERVED_BYTES + u64::from(drive.segments) * self.bytes;
+        let begin = place.offset();
+        !drive.is_removed() && begin >= RESERVED_BYTES && bytes <= end && begin <= end - bytes
+    }
+
     /// Takes note of an entry's bytes.
     pub fn add_live(&mut self, place: Place, bytes: u64) {
         if let Some(segment) = self.of(place) {
@@ -296,6 +309,49 @@ impl Segments {
             *live = live.saturating_sub(bytes);
             self.live = self.live.saturating_sub(bytes);
         }
+    }
+
+    /// What lives in segments with data is not known any more.
+    pub fn forget_live(&mut self) {
+        for segment in &mut self.list {
+            if segment.used != Use::Leaves {
+                segment.live = 0;
+            }
+        }
+        self.live = 0;
+    }
+
+    /// Takes note of a leaf of a map.
+    pub fn add_leaf(&mut self, place: Place, bytes: u64) {
+        if let Some(segment) = self.of(place) {
+            self.get_mut(segment).live += bytes;
+        }
+    }
+
+    /// A leaf of a map is gone.
+    pub fn sub_leaf(&mut self, place: Place, bytes: u64) {
+        if let Some(segment) = self.of(place) {
+            let live = &mut self.get_mut(segment).live;
+            debug_assert!(
+                *live >= bytes,
+                "segment {segment} lives by less than nothing"
+            );
+            *live = live.saturating_sub(bytes);
+        }
+    }
+
+    /// Segments with leaves of maps, and the bytes that live there.
+    pub fn of_leaves(&self) -> impl Iterator<Item = (u32, u64)> {
+        let found = self.iter().filter(|(_, it)| it.used == Use::Leaves);
+        found.map(|(number, it)| (number, it.live))
+    }
+
+    /// Segments with leaves none of which is needed once the present checkpoint is replaced.
+    pub fn dead_leaves(&self) -> impl Iterator<Item = u32> {
+        let dead = self
+            .of_leaves()
+            .filter(|(number, live)| *live == 0 && !self.is_pinned(*number));
+        dead.map(|(number, _)| number)
     }
 
     /// Keeps a segment as it is while somebody reads there.

@@ -61,6 +61,21 @@ pub fn has_planted(fault: Planted) -> bool {
     PLANTED.get() == Some(fault)
 }
 
+thread_local! {
+    static ROOM: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has pools that are made or opened on this thread keep so few leaves of maps in memory.
+pub fn set_cache_room(leaves: Option<usize>) {
+    ROOM.set(leaves);
+}
+
+/// Leaves that pools keep in memory on this thread, if that was said.
+#[must_use]
+pub fn cache_room() -> Option<usize> {
+    ROOM.get()
+}
+
 /// A source of numbers that look random, and are the same each time.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);

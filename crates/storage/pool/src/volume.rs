@@ -11,9 +11,11 @@ use longshore_volume::{
     WriteCache,
 };
 
+use crate::cache::Missing;
 use crate::format::chunk;
 use crate::format::record::PartKind;
 use crate::format::{PAGE, PAGE_BYTES, crc, long, short};
+use crate::leaves::Purpose;
 use crate::log::{Failure, LaneName, Piece, Target, settle, settle_all};
 use crate::place::Content;
 use crate::pool::{Pool, pages};
@@ -21,7 +23,7 @@ use crate::read::ReadError;
 use crate::shared::Shared;
 
 /// Most pages that one part of a record sets to zero.
-const ZERO_PAGES_MAX: u64 = 1 << 16;
+const ZERO_PAGES_MAX: u64 = crate::log::ZERO_PAGES_MAX;
 
 /// Most pages of a raw part.
 const RAW_PAGES_MAX: usize = 128;
@@ -134,6 +136,10 @@ impl PoolVolume {
             Failure::NoSpace => VolumeError::NoSpace,
             Failure::Poisoned | Failure::Ended | Failure::Destroyed => VolumeError::Poisoned,
             Failure::OutOfMemory => VolumeError::OutOfMemory,
+            Failure::Unreadable => VolumeError::Io {
+                operation: format!("use volume {}", self.outline.name()),
+                source: ReadError::Map.into(),
+            },
             Failure::ReadOnly => VolumeError::ReadOnly,
         }
     }
@@ -141,10 +147,12 @@ impl PoolVolume {
     fn read_failed(&self, error: ReadError) -> VolumeError {
         match error {
             ReadError::OutOfMemory => VolumeError::OutOfMemory,
-            error @ (ReadError::Lost | ReadError::Checksum | ReadError::Io(_)) => VolumeError::Io {
-                operation: format!("read volume {}", self.outline.name()),
-                source: error.into(),
-            },
+            error @ (ReadError::Lost | ReadError::Checksum | ReadError::Map | ReadError::Io(_)) => {
+                VolumeError::Io {
+                    operation: format!("read volume {}", self.outline.name()),
+                    source: error.into(),
+                }
+            }
         }
     }
 
@@ -236,7 +244,7 @@ impl PoolVolume {
         };
         // What was staged before belongs to what is read.
         self.pool.settle().await;
-        if bytes.iter().all(|byte| *byte == 0) && self.reads_zeros(page) {
+        if bytes.iter().all(|byte| *byte == 0) && self.reads_zeros(io, page).await? {
             return Ok(());
         }
         let buffer = Buffer::try_allocate(PAGE).ok_or(VolumeError::OutOfMemory)?;
@@ -252,13 +260,26 @@ impl PoolVolume {
     }
 
     /// Whether a page takes no space.
-    fn reads_zeros(&self, page: u64) -> bool {
-        let inner = self.pool.lock();
-        let (entry, _) = inner
-            .state
-            .catalog
-            .resolve(inner.open[self.slot].read, page);
-        matches!(entry.content(), Content::Absent | Content::Zero)
+    async fn reads_zeros(&self, io: &Io, page: u64) -> Result<bool, VolumeError> {
+        loop {
+            let resolved = {
+                let inner = self.pool.lock();
+                let head = inner.open[self.slot].read;
+                inner.state.catalog.resolve(head, page)
+            };
+            match resolved {
+                Ok((entry, _)) => {
+                    return Ok(matches!(entry.content(), Content::Absent | Content::Zero));
+                }
+                Err(missing) => self.load(io, missing).await?,
+            }
+        }
+    }
+
+    /// Has a leaf be in memory.
+    async fn load(&self, io: &Io, missing: Missing) -> Result<(), VolumeError> {
+        let loaded = self.pool.load_leaves(io, &[missing], Purpose::Look).await;
+        loaded.map_err(|failure| self.failed(failure))
     }
 
     /// Has a range read as zeros, and frees its space.
@@ -301,30 +322,46 @@ impl PoolVolume {
     }
 
     /// The state of the range's first block, and for how many bytes it holds.
-    fn extent_state(&self, offset: u64, length: u64) -> (u64, ExtentState) {
+    async fn extent_state(
+        &self,
+        io: &Io,
+        offset: u64,
+        length: u64,
+    ) -> Result<(u64, ExtentState), VolumeError> {
+        let first = offset / PAGE_BYTES;
+        loop {
+            match self.look_at_extent(first, pages(offset + length)) {
+                Ok((count, state)) => {
+                    let to = (first + count) * PAGE_BYTES;
+                    return Ok((to.min(offset + length) - offset, state));
+                }
+                Err(missing) => self.load(io, missing).await?,
+            }
+        }
+    }
+
+    /// The state of a page, and for how many pages up to `end` it holds.
+    fn look_at_extent(&self, first: u64, end: u64) -> Result<(u64, ExtentState), Missing> {
         let inner = self.pool.lock();
         let head = inner.open[self.slot].read;
-        let first = offset / PAGE_BYTES;
-        let end = pages(offset + length);
         let look = |page| {
-            let (entry, absent) = inner.state.catalog.resolve(head, page);
-            match entry.content() {
+            let (entry, absent) = inner.state.catalog.resolve(head, page)?;
+            Ok(match entry.content() {
                 Content::Data(_) | Content::Lost => (ExtentState::Mapped, 1),
                 Content::Absent | Content::Zero => (ExtentState::Deallocated, absent.max(1)),
-            }
+            })
         };
-        let (state, mut count) = look(first);
+        let (state, mut count) = look(first)?;
         // Bounded, as the lock is held; the answer may be shorter than the extent is.
         let most = first + (1 << 18);
         while first + count < end.min(most) {
-            let (next, more) = look(first + count);
-            if next != state {
-                break;
+            match look(first + count) {
+                Ok((next, more)) if next == state => count += more,
+                // What is not in memory is looked at when somebody asks for it.
+                Ok(_) | Err(_) => break,
             }
-            count += more;
         }
-        let to = (first + count) * PAGE_BYTES;
-        (to.min(offset + length) - offset, state)
+        Ok((count, state))
     }
 
     async fn carry_out(&self, io: &Io, request: &mut Request) -> Result<Reply, VolumeError> {
@@ -372,7 +409,8 @@ impl PoolVolume {
                     .await?;
             }
             Operation::ExtentStatus { .. } => {
-                let (length, state) = self.extent_state(bytes.offset, bytes.length);
+                let extent = self.extent_state(io, bytes.offset, bytes.length);
+                let (length, state) = extent.await?;
                 return Ok(Reply::Extent {
                     blocks: self.outline.blocks(length),
                     state,

@@ -1,13 +1,16 @@
 //! Writers: they take batches of a lane, write them as records, and have them applied.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
 use crate::format::segment::SegmentHeader;
+use crate::leaves::Purpose;
 use crate::log::{Failure, LaneName, Next, Opening, Outcome, Piece, Record, Refusal, Target};
 use crate::pool::Pool;
+use crate::read::ReadError;
 use crate::side::is_full;
 
 impl Pool {
@@ -32,6 +35,15 @@ impl Pool {
                     return Ok(outcomes);
                 }
                 Err(Refusal::Later(later)) => drop(later.await),
+                Err(Refusal::Clogged(later)) => {
+                    self.keep_house(io);
+                    if let Ok(Err(failure)) = later.await {
+                        return Err(failure);
+                    }
+                }
+                Err(Refusal::Away(missing)) => {
+                    self.load_leaves(io, &missing, Purpose::Change).await?
+                }
                 Err(Refusal::Failed(failure)) => return Err(failure),
             }
         }
@@ -82,6 +94,9 @@ impl Pool {
     }
 }
 
+/// Until it is tried again to get memory for a part of a map.
+const MEMORY_WAIT: Duration = Duration::from_millis(20);
+
 enum BeginError {
     NoDrive,
     OutOfMemory,
@@ -123,7 +138,7 @@ impl Writer {
 
     async fn write(&self, io: &Io, record: Record) {
         match self.pool.write_record(io, record).await {
-            Ok(record) => self.finish(record),
+            Ok(record) => self.finish(io, record).await,
             Err(error) => self.pool.poison("write", &error),
         }
         if self.pool.wants_house() {
@@ -131,12 +146,33 @@ impl Writer {
         }
     }
 
-    fn finish(&self, record: Record) {
-        let (crossed, used, capacity) = {
-            let mut inner = self.pool.lock();
-            inner.finish(record);
-            let used = inner.state.segments.live;
-            (inner.room.crossed(used), used, inner.room.capacity)
+    async fn finish(&self, io: &Io, record: Record) {
+        let mut record = Some(record);
+        let (crossed, used, capacity) = loop {
+            let missing = {
+                let mut inner = self.pool.lock();
+                let missing = match record.take() {
+                    Some(record) => inner.finish(record),
+                    None => inner.advance(),
+                };
+                if missing.is_empty() {
+                    let used = inner.state.used();
+                    break (inner.room.crossed(used), used, inner.room.capacity);
+                }
+                missing
+            };
+            // They were there when it was staged.
+            let loaded = self.pool.load_leaves(io, &missing, Purpose::Change);
+            match loaded.await {
+                Ok(()) => {}
+                // What was written is there; it can wait.
+                Err(Failure::OutOfMemory) => io.sleep_until(Instant::now() + MEMORY_WAIT).await,
+                Err(_) => {
+                    let error = ReadError::Map.into();
+                    self.pool.poison("read", &error);
+                    return;
+                }
+            }
         };
         if let Some(percent) = crossed {
             tracing::warn!(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longshore_iscsi::negotiation::DigestPolicy;
 use longshore_iscsi::server::directory::LoginConfig;
+use longshore_pool::MAP_MEMORY_MIN;
 use longshore_server::config::PeerLimits;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
@@ -67,6 +68,7 @@ pub struct LimitsTable {
     nop_timeout: Option<BoundedSpan<100, 3_600_000>>,
     stall_timeout: Option<BoundedSpan<100, 86_400_000>>,
     memory: Option<Bounded<u64, 8_388_608, { 1 << 50 }>>,
+    pool_maps: Option<Bounded<u64, MAP_MEMORY_MIN, { 1 << 50 }>>,
     drain_timeout: Option<BoundedSpan<0, 600_000>>,
     controllers: Option<Bounded<usize, 1, CONTROLLERS_MAX>>,
     io_queues: Option<Bounded<u16, 1, 1024>>,
@@ -91,7 +93,12 @@ impl LimitsTable {
         self.memory.map(|v| v.0)
     }
 
-    /// Replaces what was written, but for the payload memory: [`memory`](crate::memory) decides on that.
+    /// Bytes of memory for the maps of a pool, when written.
+    pub fn map_bytes(&self) -> Option<u64> {
+        self.pool_maps.map(|v| v.0)
+    }
+
+    /// Replaces what was written. [`memory`](crate::memory) decides on the sizes of payload memory and of maps.
     pub fn apply(&self, limits: &mut PeerLimits) {
         set(&mut limits.sessions, self.sessions.map(|v| v.0));
         set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
@@ -288,7 +295,7 @@ mod tests {
     fn every_limit_can_be_set() {
         let table: LimitsTable = toml::from_str(
             "sessions = 10\npending-logins = 5\nqueue-depth = 32\nlogin-timeout = \"5s\"\ntls-handshakes = 50\n\
-             nop-interval = 0\nnop-timeout = \"500ms\"\nstall-timeout = \"20s\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n\
+             nop-interval = 0\nnop-timeout = \"500ms\"\nstall-timeout = \"20s\"\nmemory = \"64M\"\npool-maps = \"32M\"\ndrain-timeout = \"3s\"\n\
              controllers = 20\nio-queues = 4\nnvme-queue-depth = 64\nin-capsule-data = \"16K\"\n\
              keep-alive-max = \"2m\"\n",
         )
@@ -316,5 +323,6 @@ mod tests {
             }
         );
         assert_eq!(table.memory_bytes(), Some(64 << 20));
+        assert_eq!(table.map_bytes(), Some(32 << 20));
     }
 }

@@ -182,6 +182,8 @@ pub struct Config {
     pub limits: PeerLimits,
     /// Bytes of payload memory, all event loops together. `None`: as much as [`memory`](crate::memory) finds room for.
     pub memory_bytes: Option<u64>,
+    /// Bytes of memory for the maps of each pool. `None`: what [`memory`](crate::memory) decides.
+    pub map_bytes: Option<u64>,
     /// How the log looks.
     pub log: LogConfig,
     /// Where to keep what must survive a restart, when said.
@@ -286,6 +288,7 @@ impl Config {
             engine: EngineConfig::default(),
             limits: PeerLimits::default(),
             memory_bytes: None,
+            map_bytes: None,
             log: LogConfig::default(),
             state_dir: None,
             sandbox: SandboxConfig::default(),
@@ -430,6 +433,7 @@ impl Config {
         self.negotiation = target::merge(file, &self.negotiation, document.iscsi.as_ref())?;
         document.limits.apply(&mut self.limits);
         self.memory_bytes = document.limits.memory_bytes();
+        self.map_bytes = document.limits.map_bytes();
         if let Some(bytes) = &document.limits.in_capsule_data
             && bytes.get_ref().0 % IN_CAPSULE_UNIT != 0
         {

@@ -1,11 +1,13 @@
 //! Checkpoints: a chain of parts, each in a segment of its own kind, which together are a stream of items.
 
+use std::num::NonZeroU16;
+
 use uuid::Uuid;
 
 use super::op::VolumeRecord;
 use super::record::LayerId;
 use super::{FormatError, Put, Take, crc};
-use crate::map::{LEAF_PAGES, Leaf};
+use crate::leaf::{Home, LEAF_PAGES, Leaf};
 use crate::place::{Codec, Content, Entry, Place, Stored};
 
 const MAGIC: &[u8; 8] = b"LS-CKPT1";
@@ -19,7 +21,7 @@ pub struct PartHeader {
     pub pool: Uuid,
     /// Number of the checkpoint.
     pub checkpoint: u64,
-    /// Number of the part, from 0.
+    /// Number of the part, from 0; [`LEAVES`](Self::LEAVES): leaves follow, and it has no content.
     pub index: u32,
     /// Bytes of its content.
     pub length: u32,
@@ -28,6 +30,9 @@ pub struct PartHeader {
 }
 
 impl PartHeader {
+    /// What the number of the part is where leaves follow.
+    pub const LEAVES: u32 = u32::MAX;
+
     /// Puts the header before the content, which lies behind [`PART_HEADER`] bytes.
     ///
     /// # Panics
@@ -128,6 +133,17 @@ pub enum Item {
         number: u32,
         leaf: Box<Leaf>,
     },
+    /// A segment with data, its generation, and the bytes that maps refer to.
+    Data {
+        number: u32,
+        generation: u64,
+        live: u64,
+    },
+    /// Where leaves of a layer lie.
+    Homes {
+        layer: LayerId,
+        leaves: Vec<LeafRecord>,
+    },
     /// Space that is kept for a volume, which was named before.
     Reserve {
         volume: String,
@@ -138,6 +154,53 @@ pub enum Item {
         items: u64,
     },
 }
+
+/// Where a leaf lies, and what is known of it without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafRecord {
+    /// Its first page is 512 times this.
+    pub number: u32,
+    pub home: Home,
+    /// Pages that have entries.
+    pub present: u16,
+    /// Bytes of the pool that they take.
+    pub owned: u32,
+}
+
+impl LeafRecord {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.u32(self.number);
+        into.u64(self.home.place.to_bits());
+        into.u32(self.home.crc);
+        into.u16(self.home.length.get());
+        into.u16(self.present);
+        into.u32(self.owned);
+    }
+
+    fn decode(take: &mut Take<'_>) -> Result<Self, FormatError> {
+        const WRONG: FormatError = FormatError::Field("the place of a leaf");
+        let number = take.u32()?;
+        let home = Home {
+            place: Place::from_bits(take.u64()?),
+            crc: take.u32()?,
+            length: NonZeroU16::new(take.u16()?).ok_or(WRONG)?,
+        };
+        let (present, owned) = (take.u16()?, take.u32()?);
+        let is_possible = (1..=LEAF_PAGES).contains(&usize::from(present))
+            && u64::from(owned) <= super::long(LEAF_PAGES) * OWNED_MAX;
+        is_possible
+            .then_some(Self {
+                number,
+                home,
+                present,
+                owned,
+            })
+            .ok_or(WRONG)
+    }
+}
+
+/// More than a page takes of the pool, in bytes.
+const OWNED_MAX: u64 = 1 << 14;
 
 /// A snapshot, as the catalogue keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +221,8 @@ const HAND_OUT: u8 = 7;
 const LEAF: u8 = 8;
 const END: u8 = 9;
 const RESERVE: u8 = 10;
+const DATA: u8 = 11;
+const HOMES: u8 = 12;
 
 /// Most bytes of an item: a leaf of single entries.
 const ITEM_MAX: usize = 64 << 10;
@@ -175,6 +240,34 @@ impl Item {
                 | Self::Alias { .. }
                 | Self::Reserve { .. }
         )
+    }
+
+    /// Appends a leaf to a stream.
+    pub fn encode_leaf(into: &mut Vec<u8>, layer: LayerId, number: u32, leaf: &Leaf) {
+        let start = into.len();
+        into.u32(0);
+        encode_leaf(into, layer, number, leaf);
+        put_length(into, start);
+    }
+
+    /// The leaf of an item that is one, and nothing else. `is_possible`: whether so many bytes can lie at a place.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn decode_leaf(
+        bytes: &[u8],
+        is_possible: impl Fn(Place, u64) -> bool,
+    ) -> Result<Box<Leaf>, FormatError> {
+        const WRONG: FormatError = FormatError::Field("the length of an item");
+        let (length, item) = bytes.split_first_chunk::<4>().ok_or(WRONG)?;
+        if super::long(item.len()) != u64::from(u32::from_le_bytes(*length)) {
+            return Err(WRONG);
+        }
+        let mut take = Take::new(item);
+        if take.u8()? != LEAF {
+            return Err(FormatError::Field("the kind of an item"));
+        }
+        decode_leaf(&mut take, is_possible).map(|(_, _, leaf)| leaf)
     }
 
     /// Appends the item to a stream.
@@ -227,6 +320,21 @@ impl Item {
                 number,
                 leaf,
             } => encode_leaf(into, *layer, *number, leaf),
+            Self::Data {
+                number,
+                generation,
+                live,
+            } => {
+                into.u8(DATA);
+                into.u32(*number);
+                into.u64(*generation);
+                into.u64(*live);
+            }
+            Self::Homes { layer, leaves } => {
+                into.u8(HOMES);
+                into.u32(layer.0);
+                leaves.iter().for_each(|leaf| leaf.encode(into));
+            }
             Self::Reserve { volume, bytes } => {
                 into.u8(RESERVE);
                 into.text(volume);
@@ -237,8 +345,7 @@ impl Item {
                 into.u64(*items);
             }
         }
-        let length = u32::try_from(into.len() - start - 4).expect("items are short");
-        into[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        put_length(into, start);
     }
 
     /// Takes the next item off a stream; `None` when it is not all there.
@@ -298,7 +405,27 @@ impl Item {
                 number: take.u32()?,
                 generation: take.u64()?,
             },
-            LEAF => decode_leaf(take)?,
+            LEAF => {
+                let (layer, number, leaf) = decode_leaf(take, |_, _| true)?;
+                Self::Leaf {
+                    layer,
+                    number,
+                    leaf,
+                }
+            }
+            DATA => Self::Data {
+                number: take.u32()?,
+                generation: take.u64()?,
+                live: take.u64()?,
+            },
+            HOMES => {
+                let layer = LayerId(take.u32()?);
+                let mut leaves = Vec::new();
+                while !take.is_empty() {
+                    leaves.push(LeafRecord::decode(take)?);
+                }
+                Self::Homes { layer, leaves }
+            }
             END => Self::End { items: take.u64()? },
             RESERVE => Self::Reserve {
                 volume: take.text()?,
@@ -307,6 +434,12 @@ impl Item {
             _ => return Err(FormatError::Field("the kind of an item")),
         })
     }
+}
+
+/// Puts the length of an item before it.
+fn put_length(into: &mut [u8], start: usize) {
+    let length = u32::try_from(into.len() - start - 4).expect("items are short");
+    into[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
 /// Bits of a run's count that say what follows it.
@@ -369,7 +502,10 @@ fn raw_run(entries: &[Entry]) -> usize {
     entries.iter().zip(places).take_while(is_next).count()
 }
 
-fn decode_leaf(take: &mut Take<'_>) -> Result<Item, FormatError> {
+fn decode_leaf(
+    take: &mut Take<'_>,
+    is_possible: impl Fn(Place, u64) -> bool,
+) -> Result<(LayerId, u32, Box<Leaf>), FormatError> {
     const WRONG: FormatError = FormatError::Field("an entry of a map");
     let layer = LayerId(take.u32()?);
     let number = take.u32()?;
@@ -386,7 +522,8 @@ fn decode_leaf(take: &mut Take<'_>) -> Result<Item, FormatError> {
             let first = Entry::from_parts(bits, 0, 4096).ok_or(WRONG)?;
             let first = raw_of(first).ok_or(WRONG)?;
             let end = first.place.offset() + super::long(run) * super::PAGE_BYTES;
-            if end >= crate::place::DRIVE_BYTES_MAX {
+            let bytes = super::long(run) * super::PAGE_BYTES;
+            if end >= crate::place::DRIVE_BYTES_MAX || !is_possible(first.place, bytes) {
                 return Err(WRONG);
             }
             for page in 0..run {
@@ -395,21 +532,22 @@ fn decode_leaf(take: &mut Take<'_>) -> Result<Item, FormatError> {
                     crc: take.u32()?,
                     ..first
                 };
-                leaf.set(start + page, Entry::data(&stored));
+                leaf.put(start + page, Entry::data(&stored));
             }
         } else {
             let (crc, stored) = (take.u32()?, take.u16()?);
             let entry = Entry::from_parts(bits, crc, stored).ok_or(WRONG)?;
+            if let Content::Data(stored) = entry.content()
+                && !is_possible(stored.place, u64::from(stored.length))
+            {
+                return Err(WRONG);
+            }
             for page in start..start + run {
-                leaf.set(page, entry);
+                leaf.put(page, entry);
             }
         }
     }
-    Ok(Item::Leaf {
-        layer,
-        number,
-        leaf,
-    })
+    Ok((layer, number, leaf))
 }
 
 #[cfg(test)]
@@ -486,7 +624,25 @@ mod tests {
                 volume: "disk0".into(),
                 bytes: 7,
             },
-            Item::End { items: 7 },
+            Item::Data {
+                number: 3,
+                generation: 4,
+                live: 5,
+            },
+            Item::Homes {
+                layer: LayerId(1),
+                leaves: vec![LeafRecord {
+                    number: 7,
+                    home: Home {
+                        place: Place::new(1, 1 << 20),
+                        crc: 9,
+                        length: NonZeroU16::MAX,
+                    },
+                    present: 512,
+                    owned: 512 * 4096,
+                }],
+            },
+            Item::End { items: 9 },
         ];
         let mut bytes = Vec::new();
         items.iter().for_each(|item| item.encode(&mut bytes));

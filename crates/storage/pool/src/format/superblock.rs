@@ -27,8 +27,10 @@ pub const ZSTD: u64 = 1 << 1;
 pub const SETTINGS: u64 = 1 << 2;
 /// An incompatible feature: drives may be mirrors.
 pub const MIRRORS: u64 = 1 << 3;
+/// An incompatible feature: checkpoints say where leaves lie, instead of having them.
+pub const LEAVES: u64 = 1 << 4;
 /// Features that a version has to know to open the pool at all.
-pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS | MIRRORS;
+pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS | MIRRORS | LEAVES;
 /// Features that a version has to know to write to the pool.
 pub const READ_ONLY_COMPATIBLE_KNOWN: u64 = 0;
 

@@ -1,15 +1,18 @@
 //! What a rebuild starts from: a checkpoint, or what is left of one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use longshore_volume::Io;
 
+use crate::catalog::Fate;
 use crate::drive::Drive;
 use crate::format::long;
 use crate::format::record::LayerId;
 use crate::format::superblock::Superblock;
-use crate::load::{Loaded, Loader};
+use crate::leaf::LEAF_PAGES;
+use crate::leaves::LeafReader;
+use crate::load::{Beginning, Loaded, Loader};
 use crate::place::Place;
 use crate::pool::Newest;
 use crate::report::Report;
@@ -35,13 +38,94 @@ pub struct Base {
     pub is_claim_lost: bool,
 }
 
+fn known(state: &State, last: Option<(LayerId, u32)>, damaged: BTreeSet<(LayerId, u32)>) -> Known {
+    let catalog = &state.catalog;
+    let merged = catalog.fates.iter().filter_map(|(id, fate)| match fate {
+        Fate::Merged(child) => Some((*id, *child)),
+        Fate::Dropped => None,
+    });
+    let merges: BTreeMap<LayerId, LayerId> = merged.collect();
+    let mut kept = damaged.clone();
+    for id in merges.keys() {
+        let layer = catalog.layers.get(id);
+        let leaves = layer.into_iter().flat_map(|layer| layer.map.resident());
+        let numbers = leaves.filter_map(|(number, ..)| u32::try_from(number).ok());
+        kept.extend(numbers.map(|number| (*id, number)));
+    }
+    Known {
+        last,
+        damaged,
+        merges,
+        kept,
+    }
+}
+
+/// Counts what lives by the leaves that are there.
+fn count_anew(state: &mut State) {
+    state.segments.forget_live();
+    state.recount();
+}
+
 /// How much of a checkpoint is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseKind {
     Whole,
-    /// Its catalogue, and its leaves up to this one.
-    Catalog(Option<(LayerId, u32)>),
+    /// Its catalogue, and the leaves that these say.
+    Catalog(Known),
     Nothing,
+}
+
+/// Leaves of maps that are as a checkpoint had them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// All up to this one.
+    pub last: Option<(LayerId, u32)>,
+    /// Those among them that are not known.
+    pub damaged: BTreeSet<(LayerId, u32)>,
+    /// Layers that were being merged, and into which.
+    pub merges: BTreeMap<LayerId, LayerId>,
+    /// Leaves that those had not given away.
+    pub kept: BTreeSet<(LayerId, u32)>,
+}
+
+impl Known {
+    /// For how many pages from that one on it is the same whether they are known, and whether they are.
+    pub fn span(&self, layer: LayerId, page: u64) -> (bool, u64) {
+        let pages = long(LEAF_PAGES);
+        let number = u32::try_from(page / pages).unwrap_or(u32::MAX);
+        let mut of = layer;
+        // What was given away is as well known as the leaf that it became part of.
+        while let Some(into) = self.merges.get(&of)
+            && !self.kept.contains(&(of, number))
+        {
+            of = *into;
+        }
+        let (is_known, span) = self.own_span(of, page);
+        let leaf_end = (page / pages + 1).saturating_mul(pages);
+        match self.merges.contains_key(&layer) {
+            true => (is_known, span.min(leaf_end - page)),
+            false => (is_known, span),
+        }
+    }
+
+    fn own_span(&self, layer: LayerId, page: u64) -> (bool, u64) {
+        let pages = long(LEAF_PAGES);
+        let number = u32::try_from(page / pages).unwrap_or(u32::MAX);
+        let leaf_end = (page / pages + 1).saturating_mul(pages);
+        let Some(last) = self.last.filter(|last| (layer, number) <= *last) else {
+            return (false, u64::MAX);
+        };
+        if self.damaged.contains(&(layer, number)) {
+            return (false, leaf_end - page);
+        }
+        let behind = (layer, number)..=(layer, u32::MAX);
+        let end = match self.damaged.range(behind).next() {
+            Some((_, damaged)) => u64::from(*damaged) * pages,
+            None if layer == last.0 => (u64::from(last.1) + 1) * pages,
+            None => u64::MAX,
+        };
+        (true, end - page)
+    }
 }
 
 /// Whether a checkpoint was begun, and another one of its number took its place: a segment has a generation that it handed
@@ -101,7 +185,7 @@ impl Base {
             checkpoint_number: number,
             ..label.clone()
         };
-        let mut begun: Option<(Loaded, Option<(LayerId, u32)>)> = None;
+        let mut begun: Option<(Loaded, Known)> = None;
         let mut claimed = label.checkpoint_record;
         for checkpoint in survey.checkpoints.clone() {
             let label = of(checkpoint);
@@ -110,27 +194,57 @@ impl Base {
                     report.note(format!("checkpoint {}", checkpoint.0), "was given up");
                     continue;
                 }
-                Ok(loaded) => {
+                Ok(mut loaded) => {
                     let is_newest = checkpoint.0 == newest;
-                    return Self {
-                        is_claim_lost: claimed == 0 && !is_newest,
-                        ..Self::of(loaded, BaseKind::Whole, survey, number, claimed)
+                    let leaves = LeafReader {
+                        io,
+                        label: &label,
+                        drives,
                     };
+                    let damaged = leaves.load_all(&mut loaded.state).await;
+                    if damaged.is_empty() {
+                        return Self {
+                            is_claim_lost: claimed == 0 && !is_newest,
+                            ..Self::of(loaded, BaseKind::Whole, survey, number, claimed)
+                        };
+                    }
+                    let text = format!("{} parts of its maps are damaged", damaged.len());
+                    report.note(format!("checkpoint {}", checkpoint.0), text);
+                    if is_newest {
+                        claimed = claimed.max(loaded.state.applied);
+                    }
+                    count_anew(&mut loaded.state);
+                    let last = Some((LayerId(u32::MAX), u32::MAX));
+                    let known = known(&loaded.state, last, damaged);
+                    begun.get_or_insert((loaded, known));
+                    continue;
                 }
                 Err(error) => error,
             };
             report.note(format!("checkpoint {}", checkpoint.0), error.to_string());
             let beginning = Loader::new(io, &label, drives).load_beginning().await;
-            if let Some(beginning) = beginning {
+            if let Some(Beginning {
+                mut loaded,
+                last_leaf,
+            }) = beginning
+            {
                 if checkpoint.0 == newest {
-                    claimed = claimed.max(beginning.loaded.state.applied);
+                    claimed = claimed.max(loaded.state.applied);
                 }
-                begun.get_or_insert((beginning.loaded, beginning.last_leaf));
+                let leaves = LeafReader {
+                    io,
+                    label: &label,
+                    drives,
+                };
+                let damaged = leaves.load_all(&mut loaded.state).await;
+                count_anew(&mut loaded.state);
+                let known = known(&loaded.state, last_leaf, damaged);
+                begun.get_or_insert((loaded, known));
             }
         }
         match begun {
-            Some((loaded, last)) => {
-                Self::of(loaded, BaseKind::Catalog(last), survey, number, claimed)
+            Some((loaded, known)) => {
+                Self::of(loaded, BaseKind::Catalog(known), survey, number, claimed)
             }
             None => {
                 let loaded = Loaded::nothing(label);

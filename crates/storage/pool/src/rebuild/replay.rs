@@ -9,7 +9,7 @@ use crate::error::PoolError;
 use crate::format::record::{LayerId, Part, PartKind, RecordHeader};
 use crate::format::{FormatError, PAGE_BYTES, long};
 use crate::inspect::{Inspection, has_ops};
-use crate::map::LEAF_PAGES;
+use crate::leaf::LEAF_PAGES;
 use crate::place::{Content, Entry, Place};
 use crate::recovery::{Recovered, lies_in_a_segment};
 use crate::report::Report;
@@ -86,6 +86,7 @@ impl<'a> PutTogether<'a> {
             damaged += self.replay(record, durable, &orphans).await?;
         }
         self.merge_again();
+        self.base.state.tidy_whole();
         if !self.base.state.catalog.is_sound() {
             let source = FormatError::Field("the tree of layers");
             return Err(crate::load::damaged(
@@ -274,7 +275,7 @@ impl<'a> PutTogether<'a> {
         }
         catalog.aliases.clear();
         for from in self.merged.keys() {
-            catalog.layers.insert(*from, Layer::default());
+            catalog.layers.insert(*from, Layer::new(*from, None));
         }
     }
 
@@ -286,15 +287,14 @@ impl<'a> PutTogether<'a> {
                 continue;
             };
             let into = state.catalog.current(to);
-            let mut leaf = 0;
-            while let Some((number, entries)) = layer.map.leaf_from(leaf) {
+            for (number, _, entries) in layer.map.resident() {
                 let first = long(number) * long(LEAF_PAGES);
                 for (page, entry) in (first..).zip(entries.entries()) {
                     if entry.is_absent() {
                         continue;
                     }
                     let is_kept = state.catalog.layers.contains_key(&into)
-                        && state.catalog.own(into, page).is_absent();
+                        && state.catalog.own(into, page) == Ok(Entry::ABSENT);
                     if is_kept {
                         state.set(into, page, *entry);
                     }
@@ -302,7 +302,6 @@ impl<'a> PutTogether<'a> {
                         state.segments.sub_live(stored.place, stored.share());
                     }
                 }
-                leaf = number + 1;
             }
             if state.catalog.layers.contains_key(&into) {
                 state.catalog.aliases.insert(from, into);
@@ -417,7 +416,8 @@ impl<'a> PutTogether<'a> {
         }
         self.leaves_sum += more;
         self.leaves.insert(layer, wanted.max(has));
-        catalog.layers.entry(layer).or_default();
+        let new = || Layer::new(layer, None);
+        catalog.layers.entry(layer).or_insert_with(new);
         true
     }
 
@@ -434,12 +434,14 @@ impl<'a> PutTogether<'a> {
             {
                 for place in (0..4_u8).filter(|place| mask & 1 << place != 0) {
                     let page = part.page + u64::from(place);
-                    if self.known_pages(record.number, layer, page) > 0 {
+                    if self.is_known(record.number, layer, page) {
                         continue;
                     }
                     let before = self.base.state.catalog.own(layer, page);
-                    let is_at = self.base.state.lies_at(layer, page, *from);
-                    self.uncertain += u64::from(!is_at && !before.is_absent());
+                    let is_absent = before == Ok(Entry::ABSENT);
+                    let is_at = self.base.state.holder(layer, page, *from);
+                    let is_at = matches!(is_at, Ok(Some(_)));
+                    self.uncertain += u64::from(!is_at && !is_absent);
                     let entry = match &part.kind {
                         PartKind::Moved {
                             codec, pages, crc, ..
@@ -452,37 +454,46 @@ impl<'a> PutTogether<'a> {
                     self.base.state.set(layer, page, entry);
                 }
             }
-            _ => {
-                let known = self.known_pages(record.number, layer, part.page);
-                if known == 0 {
-                    self.base
-                        .state
-                        .apply(std::slice::from_ref(part), payload, []);
-                    return;
-                }
-                // Of a part that reaches into what is known, the rest.
-                let Some(rest) = behind(part, known) else {
-                    return;
-                };
-                self.base.state.apply(&[rest], payload, []);
-            }
+            _ => self.apply_unknown(record, layer, part),
         }
     }
 
-    /// How many pages from that one on the checkpoint has, as far as it could be read.
-    fn known_pages(&self, number: u64, layer: LayerId, page: u64) -> u64 {
-        let BaseKind::Catalog(Some((last_layer, last_leaf))) = self.base.kind else {
-            return 0;
-        };
-        let layer = self.part_of(layer);
-        if number > self.base.state.applied || layer > last_layer {
-            return 0;
+    /// Applies those pages of a part that the checkpoint does not have.
+    fn apply_unknown(&mut self, record: &Counted, layer: LayerId, part: &Part) {
+        if let PartKind::Chunk { codec, pages, crc } = part.kind {
+            let begin = record.payload.plus(u64::from(part.offset));
+            for number in 0..pages {
+                let page = part.page + u64::from(number);
+                if !self.is_known(record.number, layer, page) {
+                    let entry = chunk(part, begin, codec, pages, crc, number);
+                    self.base.state.set(layer, page, entry);
+                }
+            }
+            return;
         }
-        if layer < last_layer {
-            return u64::MAX;
+        let mut rest = Some(part.clone());
+        while let Some(part) = rest {
+            let (is_known, pages) = self.known_span(record.number, layer, part.page);
+            if !is_known {
+                let first = first(&part, pages);
+                self.base.state.apply(&[first], record.payload, []);
+            }
+            rest = behind(&part, pages);
         }
-        let end = (u64::from(last_leaf) + 1) * long(LEAF_PAGES);
-        end.saturating_sub(page)
+    }
+
+    fn is_known(&self, number: u64, layer: LayerId, page: u64) -> bool {
+        self.known_span(number, layer, page).0
+    }
+
+    /// Whether the checkpoint has what a record wrote to a page, and for how many pages that is the same.
+    fn known_span(&self, number: u64, layer: LayerId, page: u64) -> (bool, u64) {
+        match &self.base.kind {
+            BaseKind::Catalog(known) if number <= self.base.state.applied => {
+                known.span(self.part_of(layer), page)
+            }
+            BaseKind::Catalog(_) | BaseKind::Whole | BaseKind::Nothing => (false, u64::MAX),
+        }
     }
 
     /// The pages of a part that is damaged are lost.
@@ -519,7 +530,27 @@ fn is_moved(part: &Part) -> bool {
     matches!(part.kind, PartKind::Moved { .. })
 }
 
-/// A part without its first pages. Nothing, if it ends there, or is a chunk, whose pages belong together.
+/// The first pages of a part. What is moved, or lost, counts page by page in any case.
+fn first(part: &Part, pages: u64) -> Part {
+    let mut first = part.clone();
+    match &mut first.kind {
+        PartKind::Raw { crcs } if pages < long(crcs.len()) => {
+            crcs.truncate(usize::try_from(pages).unwrap_or(usize::MAX));
+            first.length = u32::try_from(pages * PAGE_BYTES).unwrap_or(first.length);
+        }
+        PartKind::Zero { pages: all } => {
+            *all = u32::try_from(pages).unwrap_or(u32::MAX).min(*all);
+        }
+        PartKind::Raw { .. }
+        | PartKind::Chunk { .. }
+        | PartKind::Moved { .. }
+        | PartKind::Lost { .. }
+        | PartKind::Op { .. } => {}
+    }
+    first
+}
+
+/// A part without its first pages. Nothing, if it ends there, or is none of pages that stand by themselves.
 fn behind(part: &Part, pages: u64) -> Option<Part> {
     let mut rest = part.clone();
     rest.page = part.page.checked_add(pages)?;
@@ -534,7 +565,8 @@ fn behind(part: &Part, pages: u64) -> Option<Part> {
             rest.length -= bytes;
         }
         PartKind::Zero { pages: left } => {
-            *left = u64::from(*left).checked_sub(pages)?.try_into().ok()?;
+            let gone = u32::try_from(pages).ok().filter(|gone| gone < left)?;
+            *left -= gone;
         }
         PartKind::Chunk { .. }
         | PartKind::Moved { .. }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::base::BaseKind;
 use super::replay::{Counted, PutTogether, begins};
-use crate::catalog::Layer;
+use crate::catalog::{CUT_OFF, Layer};
 use crate::format::op::VolumeRecord;
 use crate::format::record::LayerId;
 use crate::format::{PAGE_BYTES, long};
@@ -126,9 +126,11 @@ impl PutTogether<'_> {
     pub fn settle_layers(&mut self) {
         let headers = self.found.by_number.values();
         let parts = headers.flat_map(|(header, _)| header.parts.iter().chain(header.echo.iter()));
-        let of_parts = parts.map(|part| part.layer.0).max().unwrap_or(0);
+        let of_parts = parts.map(|part| part.layer.0).filter(|id| *id < CUT_OFF);
+        let of_parts = of_parts.max().unwrap_or(0);
         let catalog = &mut self.base.state.catalog;
-        let there = catalog.layers.keys().last().map_or(0, |id| id.0);
+        let ids = catalog.layers.keys().map(|id| id.0);
+        let there = ids.filter(|id| *id < CUT_OFF).max().unwrap_or(0);
         let last = of_parts.max(there);
         catalog.next_layer = catalog.next_layer.max(last.saturating_add(1));
     }
@@ -139,7 +141,7 @@ impl PutTogether<'_> {
         for number in 0..self.base.state.segments.count() {
             let head = self.base.survey.head(number);
             let segment = self.base.state.segments.get_mut(number);
-            if matches!(segment.used, Use::Map | Use::Gone) {
+            if matches!(segment.used, Use::Map | Use::Leaves | Use::Gone) {
                 continue;
             }
             let of_records = generations.get(&number);
