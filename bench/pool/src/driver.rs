@@ -11,7 +11,7 @@ use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineEvent, Waker};
 use longshore_volume::{Executor, Extent, Io, Operation, Request, Started, Volume};
 use rustix::time::ClockId;
 
-use crate::load::{Content, Load};
+use crate::load::{Content, FILL, Load, Spread};
 
 /// What a run gave.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +19,16 @@ pub struct Figures {
     pub iops: f64,
     /// CPU time of the process for an operation.
     pub cpu_micros: f64,
+    /// One of a thousand operations took longer.
+    pub slowest_micros: f64,
+    pub longest_micros: f64,
 }
 
 /// An event loop, and what it writes.
 pub struct Driver {
     engine: Engine,
-    executor: Executor<()>,
+    /// With the moment at which each began.
+    executor: Executor<Instant>,
     content: Content,
     random: u64,
     buffers: Vec<Buffer>,
@@ -47,18 +51,18 @@ impl Driver {
 
     /// Writes the whole volume once.
     pub fn fill(&mut self, volume: &Arc<dyn Volume>) -> anyhow::Result<()> {
-        let load = Load {
-            name: "fill",
-            bytes: 1 << 20,
-            depth: 4,
-            writes: true,
-            random: false,
-            fua: false,
-            flush_every: 0,
-            after_snapshot: false,
-        };
         let count = volume.geometry().size_bytes() >> 20;
-        self.drive(volume, &load, |done| done < count)?;
+        self.repeat(volume, &FILL, count)
+    }
+
+    /// Runs this many operations of a load.
+    pub fn repeat(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        load: &Load,
+        count: u64,
+    ) -> anyhow::Result<()> {
+        self.drive(volume, load, |started| started < count)?;
         Ok(())
     }
 
@@ -73,24 +77,13 @@ impl Driver {
             name: "write",
             bytes,
             depth: 32,
-            writes: true,
-            random: false,
-            fua: false,
-            flush_every: 0,
-            after_snapshot: false,
+            ..FILL
         };
         let most = u64::try_from(content.len() / bytes)?;
         let before = std::mem::replace(&mut self.content, Content::whole(content));
-        let begin = Instant::now();
-        let cpu = cpu_time();
-        let done = self.drive(volume, &load, |started| started < most)?;
-        let count = f64::from(u32::try_from(done).context("too many operations")?);
-        let figures = Figures {
-            iops: count / begin.elapsed().as_secs_f64(),
-            cpu_micros: (cpu_time() - cpu).as_secs_f64() * 1e6 / count,
-        };
+        let figures = self.figures(volume, &load, |started| started < most);
         self.content = before;
-        Ok(figures)
+        figures
     }
 
     pub fn run(
@@ -99,15 +92,34 @@ impl Driver {
         load: &Load,
         seconds: u64,
     ) -> anyhow::Result<Figures> {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        self.figures(volume, load, |_| Instant::now() < end)
+    }
+
+    fn figures(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        load: &Load,
+        goes_on: impl Fn(u64) -> bool,
+    ) -> anyhow::Result<Figures> {
         let begin = Instant::now();
         let cpu = cpu_time();
-        let end = begin + Duration::from_secs(seconds);
-        let done = self.drive(volume, load, |_| Instant::now() < end)?;
-        let count = f64::from(u32::try_from(done).context("too many operations")?);
+        let mut micros = self.drive(volume, load, goes_on)?;
+        let count = f64::from(u32::try_from(micros.len()).context("too many operations")?);
+        let (iops, cpu) = (count / begin.elapsed().as_secs_f64(), cpu_time() - cpu);
+        micros.sort_unstable();
+        let slowest = micros.len() - micros.len().div_ceil(1000).min(micros.len());
         Ok(Figures {
-            iops: count / begin.elapsed().as_secs_f64(),
-            cpu_micros: (cpu_time() - cpu).as_secs_f64() * 1e6 / count,
+            iops,
+            cpu_micros: cpu.as_secs_f64() * 1e6 / count,
+            slowest_micros: micros.get(slowest).copied().map_or(0.0, f64::from),
+            longest_micros: micros.last().copied().map_or(0.0, f64::from),
         })
+    }
+
+    /// Begins work that goes on beside what is driven.
+    pub fn begin<F: Future<Output = ()> + 'static>(&mut self, work: impl FnOnce(Io) -> F) {
+        self.executor.spawn(work, &mut self.engine);
     }
 
     /// Runs a future on the event loop.
@@ -154,9 +166,9 @@ impl Driver {
         volume: &Arc<dyn Volume>,
         load: &Load,
         goes_on: impl Fn(u64) -> bool,
-    ) -> anyhow::Result<u64> {
+    ) -> anyhow::Result<Vec<u32>> {
         let places = volume.geometry().size_bytes() / u64::try_from(load.bytes)?;
-        let (mut started, mut done, mut under_way) = (0_u64, 0_u64, 0);
+        let (mut started, mut micros, mut under_way) = (0_u64, Vec::new(), 0);
         loop {
             while under_way < load.depth && goes_on(started) {
                 let is_flush =
@@ -167,35 +179,36 @@ impl Driver {
                     self.request(load, started, places)
                 };
                 started += 1;
-                let begun = self.executor.start(volume, request, (), &mut self.engine);
+                let now = Instant::now();
+                let begun = self.executor.start(volume, request, now, &mut self.engine);
                 match begun {
-                    Started::Ended((), ended) => {
+                    Started::Ended(begin, ended) => {
                         ended.result.context(load.name)?;
                         self.buffers.extend(ended.buffer);
-                        done += 1;
+                        micros.push(since(begin));
                     }
                     Started::Waits(_) => under_way += 1,
                 }
-                self.take_ended(load, &mut done, &mut under_way)?;
+                self.take_ended(load, &mut micros, &mut under_way)?;
             }
             if under_way == 0 {
-                return Ok(done);
+                return Ok(micros);
             }
             self.turn()?;
-            self.take_ended(load, &mut done, &mut under_way)?;
+            self.take_ended(load, &mut micros, &mut under_way)?;
         }
     }
 
     fn take_ended(
         &mut self,
         load: &Load,
-        done: &mut u64,
+        micros: &mut Vec<u32>,
         under_way: &mut usize,
     ) -> anyhow::Result<()> {
-        while let Some(((), ended)) = self.executor.next_ended() {
+        while let Some((begin, ended)) = self.executor.next_ended() {
             ended.result.context(load.name)?;
             self.buffers.extend(ended.buffer);
-            *done += 1;
+            micros.push(since(begin));
             *under_way -= 1;
         }
         Ok(())
@@ -203,7 +216,14 @@ impl Driver {
 
     fn request(&mut self, load: &Load, number: u64, places: u64) -> Request {
         let place = if load.random {
-            self.roll() % places
+            match load.spread {
+                Spread::Even => self.roll() % places,
+                Spread::Skewed => {
+                    let tenth = (places / 10).max(1);
+                    let (most, place) = (!self.roll().is_multiple_of(10), self.roll());
+                    if most { place % tenth } else { place % places }
+                }
+            }
         } else {
             number % places
         };
@@ -244,6 +264,21 @@ impl Driver {
         self.random ^= self.random << 17;
         self.random >> 8
     }
+}
+
+/// Microseconds since a moment.
+fn since(begin: Instant) -> u32 {
+    u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX)
+}
+
+/// Bytes that this process has written to drives, as the kernel counts them.
+pub fn drive_bytes() -> anyhow::Result<u64> {
+    let counts = std::fs::read_to_string("/proc/self/io")?;
+    let line = counts
+        .lines()
+        .find_map(|line| line.strip_prefix("write_bytes: "))
+        .context("/proc/self/io has no write_bytes")?;
+    Ok(line.parse()?)
 }
 
 fn cpu_time() -> Duration {

@@ -1,5 +1,14 @@
 //! What is done to the volumes.
 
+/// Where random operations go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// To all places alike.
+    Even,
+    /// Nine of ten to a tenth of the places.
+    Skewed,
+}
+
 /// A kind of load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -10,6 +19,8 @@ pub struct Load {
     pub depth: usize,
     pub writes: bool,
     pub random: bool,
+    /// Where random ones go.
+    pub spread: Spread,
     /// Writes are on the medium when they end.
     pub fua: bool,
     /// Writes between two flushes; 0: none.
@@ -24,9 +35,27 @@ const BASE: Load = Load {
     depth: 32,
     writes: false,
     random: true,
+    spread: Spread::Even,
     fua: false,
     flush_every: 0,
     after_snapshot: false,
+};
+
+/// Random writes of 4 KiB, 32 at once.
+pub const OVERWRITE: Load = Load {
+    name: "random write 4 KiB QD 32",
+    writes: true,
+    ..BASE
+};
+
+/// The volume from its start to its end, whatever the name.
+pub const FILL: Load = Load {
+    name: "fill",
+    bytes: 1 << 20,
+    depth: 4,
+    writes: true,
+    random: false,
+    ..BASE
 };
 
 /// All loads, in the order in which they run.
@@ -55,11 +84,7 @@ pub const LOADS: [Load; 10] = [
         depth: 1,
         ..BASE
     },
-    Load {
-        name: "random write 4 KiB QD 32",
-        writes: true,
-        ..BASE
-    },
+    OVERWRITE,
     Load {
         name: "random write 4 KiB QD 1",
         writes: true,

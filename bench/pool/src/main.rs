@@ -6,11 +6,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aged;
 mod driver;
 mod load;
+mod pause;
 mod stored;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
@@ -18,6 +20,7 @@ use longshore_pool::place::Codec;
 use longshore_pool::{NewPool, POOL, Pool, PoolOptions};
 use longshore_volume::{BackendName, Volume, VolumeSpec};
 
+use aged::Aged;
 use driver::{Driver, Figures};
 use load::{Content, LOADS, Load};
 
@@ -59,6 +62,15 @@ struct Arguments {
     /// Instead of all this, tell how small the files there become; repeatable.
     #[arg(long)]
     stored: Vec<PathBuf>,
+    /// Measure random writes in a pool in long use instead: its volume takes this many percent of it.
+    #[arg(long, conflicts_with_all = ["lz4", "zstd"])]
+    aged: Option<u64>,
+    /// With --aged: how many times the volume is overwritten before.
+    #[arg(long, default_value_t = 5)]
+    overwrites: u64,
+    /// Measure how long writes wait for snapshots of a volume of a TiB instead: this many.
+    #[arg(long)]
+    snapshots: Option<usize>,
     /// Loads whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
@@ -69,13 +81,6 @@ fn main() -> anyhow::Result<()> {
     longshore_pool::set_map_memory(arguments.maps_mib << 20);
     let directory = tempfile::tempdir_in(&arguments.directory)?;
     let size = arguments.size_mib << 20;
-    let plain: Arc<dyn Volume> = longshore_volume::open(&VolumeSpec {
-        path: Some(directory.path().join("plain")),
-        size: Some(size),
-        block_size: 4096,
-        direct: true,
-        ..VolumeSpec::new("plain", BackendName::FILE)
-    })?;
     let drive = directory.path().join("drive");
     if arguments.written {
         write_zeros(&drive, arguments.times * size)?;
@@ -99,6 +104,19 @@ fn main() -> anyhow::Result<()> {
         let most = usize::try_from(size)?;
         return stored::measure(&pool, &arguments.stored, most);
     }
+    if let Some(percent) = arguments.aged {
+        let aged = Aged {
+            percent,
+            overwrites: arguments.overwrites,
+            pairs: arguments.pairs,
+            seconds: arguments.seconds,
+        };
+        return aged::measure(&pool, directory.path(), aged);
+    }
+    if let Some(snapshots) = arguments.snapshots {
+        return pause::measure(&pool, snapshots);
+    }
+    let plain = plain_volume(directory.path(), size)?;
     let codec = match (arguments.lz4, arguments.zstd) {
         (true, _) => Codec::Lz4,
         (false, true) => Codec::Zstd,
@@ -150,7 +168,18 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_zeros(path: &std::path::Path, bytes: u64) -> anyhow::Result<()> {
+/// The file that the pool is measured beside.
+fn plain_volume(directory: &Path, size: u64) -> anyhow::Result<Arc<dyn Volume>> {
+    Ok(longshore_volume::open(&VolumeSpec {
+        path: Some(directory.join("plain")),
+        size: Some(size),
+        block_size: 4096,
+        direct: true,
+        ..VolumeSpec::new("plain", BackendName::FILE)
+    })?)
+}
+
+fn write_zeros(path: &Path, bytes: u64) -> anyhow::Result<()> {
     let file = std::fs::File::create_new(path)?;
     let zeros = vec![0; 1 << 20];
     for place in 0..bytes >> 20 {
