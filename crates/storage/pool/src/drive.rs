@@ -19,8 +19,8 @@ use futures_util::future::join;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
-use crate::error::PoolError;
-use crate::side::{Side, io_error, is_full};
+use crate::error::{PoolError, is_full};
+use crate::side::{Side, io_error};
 
 /// A side whose failed reads exceed the other side's by more than this is read only as a fallback.
 const READ_ERRORS_MORE: u32 = 8;

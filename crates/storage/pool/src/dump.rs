@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
-use crate::error::PoolError;
+use crate::error::{PoolError, is_full};
 use crate::format::checkpoint::{PART_HEADER, PartHeader};
 use crate::format::{crc, long};
 use crate::leaf::Home;
@@ -118,24 +118,46 @@ async fn begin_segment(
     own: &mut Own,
     used: Use,
 ) -> Result<(u32, Place), PoolError> {
-    let (segment, place) = {
-        let mut inner = pool.lock();
-        // One that may be written, and was not begun, does as well: recovery finds no records there.
-        let found = own.pop().or_else(|| inner.state.segments.ready.pop_back());
-        let Some(segment) = found else {
-            return Err(pool.error(Failure::NoSpace));
+    let mut refused = Vec::new();
+    let mut last = None;
+    let begun = loop {
+        let found = {
+            let mut inner = pool.lock();
+            // One that may be written, and was not begun, does as well: recovery finds no records there.
+            let found = own.pop().or_else(|| inner.state.segments.ready.pop_back());
+            found.map(|segment| {
+                let found = inner.state.segments.get_mut(segment);
+                let before = std::mem::replace(&mut found.used, used);
+                (segment, before, inner.state.segments.place(segment))
+            })
         };
-        inner.state.segments.get_mut(segment).used = used;
-        (segment, inner.state.segments.place(segment))
+        let Some((segment, before, place)) = found else {
+            break Err(last.unwrap_or_else(|| pool.error(Failure::NoSpace)));
+        };
+        let drive = pool.drive(place).expect("segments lie on drives");
+        let bytes = u64::from(pool.label.segment_bytes);
+        match drive.reserve(io, place.offset(), bytes).await {
+            Ok(()) => break Ok((segment, place)),
+            Err(error) => {
+                refused.push((segment, before));
+                let is_full = is_full(&error);
+                let error = drive.error("fallocate", error);
+                // Where the file system below is full, another segment may have its space already.
+                if !is_full {
+                    break Err(error);
+                }
+                last = Some(error);
+            }
+        }
     };
-    let drive = pool.drive(place).expect("segments lie on drives");
-    let bytes = u64::from(pool.label.segment_bytes);
-    let reserved = drive.reserve(io, place.offset(), bytes).await;
-    if let Err(error) = reserved {
-        pool.lock().state.segments.release(segment);
-        return Err(drive.error("fallocate", error));
+    let mut inner = pool.lock();
+    for (segment, before) in refused {
+        match before {
+            Use::Ready => inner.state.segments.give_back(segment),
+            _ => inner.state.segments.release(segment),
+        }
     }
-    Ok((segment, place))
+    begun
 }
 
 /// Leaves on their way to the drives.

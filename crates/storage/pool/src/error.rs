@@ -3,9 +3,21 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use crate::format::FormatError;
 
 impl PoolError {
+    /// Whether there is no space, in the pool or in the file system below.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
     /// Whether what lies on the drives does not make a pool: trying again does not help.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
@@ -263,4 +275,12 @@ pub enum PoolError {
     /// Another server has it open, and what else opening finds.
     #[error(transparent)]
     Open(#[from] longshore_volume::OpenError),
+}
+
+/// Whether the error says that there is no space.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw_os_error),
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
+    )
 }

@@ -31,6 +31,8 @@ mod features;
 #[cfg(test)]
 mod fixture_tests;
 pub mod format;
+#[cfg(test)]
+mod full_below_tests;
 mod geometry;
 mod identify;
 mod inspect;

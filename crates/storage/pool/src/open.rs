@@ -339,9 +339,10 @@ pub(crate) async fn open_on(
             }
         }
         match crate::clean::checkpoint_now(&pool, io).await {
-            Err(PoolError::NoSpace { .. }) => {
+            Err(error) if error.is_full() => {
                 tracing::error!(
                     pool = pool.name(),
+                    %error,
                     "no space for a checkpoint: the pool can only \
                     be read"
                 );

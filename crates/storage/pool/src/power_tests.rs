@@ -22,7 +22,7 @@ pub(crate) const BLOCKS: u64 = 1024;
 const SIZE: u64 = 8 << 20;
 /// The first of them: they belong to two leaves of a map.
 const BASE: u64 = 3584;
-const DRIVE: usize = 26 << 20;
+pub(crate) const DRIVE: usize = 26 << 20;
 /// Drives of a scene; the pool lies on some of them.
 const DRIVES: usize = 3;
 
@@ -612,6 +612,7 @@ impl Scene {
         if seed.is_multiple_of(2) {
             lists.reverse();
         }
+        let fewest = lists.iter().map(Vec::len).min();
         let mut pool = None;
         let mut refusals = String::new();
         for list in lists {
@@ -634,10 +635,11 @@ impl Scene {
                     | PoolError::NoPool { .. }
                     | PoolError::Stale { .. },
                 ) => {}
-                // A drive that was being added has torn superblocks.
+                // A drive that was being added has torn superblocks, or one whose superblocks were being overwritten,
+                // because it was removed.
                 Err(PoolError::Damaged { what, .. })
-                    if what == "the superblock" && list.len() > members.len() => {}
-                Err(error) => panic!("seed {seed}: {error}"),
+                    if what == "the superblock" && Some(list.len()) > fewest => {}
+                Err(error) => panic!("seed {seed}: {list:?} of {members:?}: {error}"),
             }
         }
         let pool =

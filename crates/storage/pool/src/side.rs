@@ -152,11 +152,3 @@ fn is_unsupported(error: &io::Error) -> bool {
         Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
     )
 }
-
-/// Whether the error says that there is no space.
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error().map(Errno::from_raw_os_error),
-        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
-    )
-}

@@ -141,6 +141,8 @@ pub struct Disks {
     pub skips_syncs: bool,
     /// Every operation on this drive fails with EIO.
     pub dead: Option<usize>,
+    /// No space can be reserved on any of them.
+    pub is_full_below: bool,
 }
 
 impl Disks {
@@ -167,6 +169,7 @@ impl Disks {
             trouble: None,
             skips_syncs: false,
             dead: None,
+            is_full_below: false,
         }
     }
 
@@ -318,6 +321,11 @@ impl Disks {
         let is_dead = self.dead == Some(self.number(&operation.file));
         let result = match trouble {
             _ if is_dead => Err(rustix::io::Errno::IO.into()),
+            _ if self.is_full_below
+                && matches!(operation.kind, FileOperationKind::Allocate { .. }) =>
+            {
+                Err(rustix::io::Errno::NOSPC.into())
+            }
             Some((_, Trouble::Fails)) => Err(rustix::io::Errno::IO.into()),
             Some((_, Trouble::IsFull))
                 if is_write || matches!(operation.kind, FileOperationKind::Allocate { .. }) =>

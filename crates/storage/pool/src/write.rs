@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::error::is_full;
 use crate::format::segment::SegmentHeader;
 use crate::leaves::Purpose;
 use crate::log::{Failure, LaneName, Next, Opening, Outcome, Piece, Record, Refusal, Target};
 use crate::pool::Pool;
 use crate::read::ReadError;
-use crate::side::is_full;
 
 impl Pool {
     /// Puts pieces into the log, all or none. Returns what to wait for until they are in the maps. `holds`: they belong to
