@@ -6,13 +6,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::future::join;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
 use crate::cache::Missing;
 use crate::drive::Drive;
 use crate::error::PoolError;
-use crate::format::record::{LayerId, PartKind, RecordHeader};
+use crate::format::record::{HEADER_MAX, LayerId, PartKind, RecordHeader};
 use crate::format::{PAGE_BYTES, crc, long, short};
 use crate::leaves::Purpose;
 use crate::log::{Failure, LaneName, Outcome, Piece, Target, settle_all};
@@ -23,14 +25,33 @@ use crate::read::ReadError;
 use crate::reserve::{map_reserve, spare_wanted};
 use crate::segments::{Segment, Use};
 use crate::state::State;
+use crate::stretch::{STRETCH, Stretch};
 use crate::tidy::{TIDY_IN_A_HURRY, TIDY_IN_A_ROUND, Tidied};
 use crate::walk::{Unread, Walk};
 
-/// Bytes that are read at once when segments are cleaned.
-const STEP_BYTES: usize = 512 << 10;
+/// Segments that are cleaned at the same time.
+const CLEANED_AT_ONCE: usize = 3;
+
+/// What moves of a segment may take beside what lives there.
+const SLACK: u64 = 512 << 10;
+
+/// Chunks of a layer that are handed over at once.
+const MOVED_AT_ONCE: usize = 32;
+
+/// Runs of chunks on their way that a cleaning waits for, when there are more.
+const OUTCOMES_MAX: usize = 32;
 
 /// Rounds of cleaning and a checkpoint, until those that wait for space are told that there is none.
 const ROUNDS_MAX: u32 = 64;
+
+/// What cleaning a segment has done.
+#[derive(Default)]
+struct Moves {
+    moved: u64,
+    /// What could not be read, and stays.
+    staying: u64,
+    outcomes: Vec<Outcome>,
+}
 
 /// A chunk that lives.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +95,7 @@ impl Drop for House {
         let mut inner = self.0.lock();
         inner.starved.clear();
         inner.clogged.clear();
+        inner.moving = 0;
     }
 }
 
@@ -121,7 +143,7 @@ impl House {
             let gains = moved > 0 || ready > before;
             if let Err(error) = &made {
                 let failure = match error {
-                    PoolError::NoSpace { .. } => Failure::NoSpace,
+                    error if error.is_full() => Failure::NoSpace,
                     PoolError::OutOfMemory => Failure::OutOfMemory,
                     _ => Failure::Unreadable,
                 };
@@ -173,42 +195,59 @@ impl House {
     /// Moves what lives in the emptiest segments until enough are spare. Returns the bytes moved.
     async fn clean(&self, io: &Io) -> u64 {
         let pool = &self.0;
-        let mut cleaned = Vec::new();
+        let mut begun = Vec::new();
         let mut moved = 0;
+        let mut is_over = false;
+        let mut under_way = FuturesUnordered::new();
         loop {
-            let victim = {
-                let inner = pool.lock();
-                let segments = &inner.state.segments;
-                if inner.failed.is_some() || segments.spare() >= spare_wanted(&inner.state) {
-                    return moved;
-                }
-                // Moves change the maps; a checkpoint comes first.
-                if inner.state.catalog.cache.is_clogged() {
-                    return moved;
-                }
-                let Some(victim) = segments.victim(&cleaned) else {
-                    return moved;
+            while !is_over && under_way.len() < CLEANED_AT_ONCE {
+                let Some((victim, room)) = self.victim(&begun, under_way.len()) else {
+                    // When those under way have come to their end, there may be one.
+                    break;
                 };
-                if segments.get(victim).live + long(STEP_BYTES) > inner.room_for_moves() {
-                    return moved;
-                }
-                victim
+                begun.push(victim);
+                under_way.push(async move {
+                    let cleaned = pool.clean_segment(io, victim).await;
+                    (victim, room, cleaned)
+                });
+            }
+            let Some((victim, room, cleaned)) = under_way.next().await else {
+                return moved;
             };
-            cleaned.push(victim);
-            match pool.clean_segment(io, victim).await {
+            pool.lock().moving -= room;
+            match cleaned {
                 Ok(bytes) => moved += bytes,
-                Err(Failure::NoSpace) => return moved,
+                Err(Failure::NoSpace) => is_over = true,
                 Err(failure) => {
                     let error = pool.error(failure);
                     tracing::warn!(pool = pool.name(), segment = victim, %error, "a segment could \
                         not be cleaned");
                     // Others may be, if only a part of the maps cannot be read.
-                    if failure != Failure::Unreadable {
-                        return moved;
-                    }
+                    is_over |= failure != Failure::Unreadable;
                 }
             }
         }
+    }
+
+    /// The segment to be cleaned next, and the bytes that its moves may take, which count from now on. `under_way`: so
+    /// many are being cleaned.
+    fn victim(&self, begun: &[u32], under_way: usize) -> Option<(u32, u64)> {
+        let mut inner = self.0.lock();
+        let segments = &inner.state.segments;
+        if inner.failed.is_some() || segments.spare() + under_way >= spare_wanted(&inner.state) {
+            return None;
+        }
+        // Moves change the maps; a checkpoint comes first.
+        if inner.state.catalog.cache.is_clogged() {
+            return None;
+        }
+        let victim = segments.victim(begun)?;
+        let room = segments.get(victim).live + SLACK;
+        if room > inner.room_for_moves() {
+            return None;
+        }
+        inner.moving += room;
+        Some((victim, room))
     }
 }
 
@@ -219,21 +258,58 @@ impl Pool {
         io: &Io,
         segment: u32,
     ) -> Result<u64, Failure> {
-        let pool = self;
-        let (place, _pin) = {
-            let inner = pool.lock();
-            let place = inner.state.segments.place(segment);
-            (place, inner.state.segments.pin(place))
+        let _pin = {
+            let segments = &self.lock().state.segments;
+            segments.pin(segments.place(segment))
         };
-        let Some(drive) = pool.drive(place) else {
-            return Ok(0);
+        let mut moves = Moves::default();
+        let result = self.move_all(io, segment, &mut moves).await;
+        // What is on its way names places there.
+        let settled = settle_all(moves.outcomes).await;
+        result.and(settled).map(|()| moves.moved)
+    }
+
+    async fn move_all(
+        self: &Arc<Self>,
+        io: &Io,
+        segment: u32,
+        moves: &mut Moves,
+    ) -> Result<(), Failure> {
+        let (place, generation) = {
+            let segments = &self.lock().state.segments;
+            (segments.place(segment), segments.get(segment).generation)
         };
-        let mut living = self.living_by_records(io, &drive, segment, place).await?;
-        let found: u64 = living.iter().map(share).sum();
+        let Some(drive) = self.drive(place) else {
+            return Ok(());
+        };
+        let bytes = u64::from(self.label.segment_bytes);
+        let end = place.plus(bytes);
+        let read = |at: Place| {
+            let length = long(STRETCH).min(end.offset() - at.offset());
+            Stretch::read(self, io, at, short(length))
+        };
+        let mut stretch = Some(read(place.plus(long(self.unit()))).await);
+        while let Some(present) = stretch {
+            let looked = self.living_in(io, &drive, (segment, generation), &present, end);
+            let (living, next) = looked.await?;
+            // The next one is read meanwhile.
+            let following = async {
+                match next {
+                    Some(next) => Some(read(next).await),
+                    None => None,
+                }
+            };
+            let moved = self.move_living(io, segment, living, Some(&present), moves);
+            let (moved, following) = join(moved, following).await;
+            moved?;
+            stretch = following;
+        }
+        settle_all(std::mem::take(&mut moves.outcomes)).await?;
         let lacks_some = {
             let inner = self.lock();
             // What nothing reads any more is not moved, and counts until it is given back.
-            found < inner.state.segments.get(segment).live && !inner.state.catalog.has_dropped()
+            moves.staying < inner.state.segments.get(segment).live
+                && !inner.state.catalog.has_dropped()
         };
         if lacks_some {
             // A damaged header hides what its record held; then the maps are asked for every entry there.
@@ -242,112 +318,149 @@ impl Pool {
                 let found = *inner.state.segments.get(segment);
                 (inner.state.catalog.moves, found)
             };
-            let (found, is_all) = self.living_by_maps(io, segment).await?;
-            living = found;
+            let (living, is_all) = self.living_by_maps(io, segment).await?;
             if is_all {
                 self.count_anew(segment, living.iter().map(share).sum(), before);
             }
+            let moved = self.move_living(io, segment, living, None, moves);
+            moved.await?;
         }
-        living.sort_by_key(|chunk| chunk.stored.place);
-        let mut moved = 0;
-        let mut outcomes: Vec<Outcome> = Vec::new();
-        let mut rest = &living[..];
-        while !rest.is_empty() {
-            let (step, more) = rest.split_at(step_length(rest));
-            rest = more;
-            let first = step[0].stored.place;
-            // What cannot be read at once is read one by one.
-            let read = pool.read_bytes(io, first, span(step)).await.ok();
-            for chunk in step {
-                let length = usize::from(chunk.stored.length);
-                let bytes = read.as_ref().map(|(data, skip)| {
-                    let start = skip + short(chunk.stored.place.offset() - first.offset());
-                    &data[start..start + length]
-                });
-                let piece = if let Some(bytes) = bytes.filter(|it| crc(it) == chunk.stored.crc) {
-                    moved_piece(chunk, bytes.into())
-                } else {
-                    // Before data counts as lost, it is read a second time, on both sides of a mirror.
-                    let mended = pool
-                        .mend(io, chunk.stored.place, length, chunk.stored.crc)
-                        .await;
-                    let again = match mended {
-                        Mended::Intact(bytes) | Mended::Copied(bytes) => Again::Bytes(bytes),
-                        Mended::Lost => Again::Lost,
-                        Mended::NoMirror | Mended::Unreadable => {
-                            let read = pool.read_bytes(io, chunk.stored.place, length).await;
-                            Again::of(read, chunk, mended == Mended::NoMirror)
-                        }
-                    };
-                    match again {
-                        Again::Bytes(bytes) => moved_piece(chunk, bytes.into()),
-                        Again::Lost => lost_piece(chunk),
-                        // It may be read later; until then it stays.
-                        Again::Unreadable(error) => {
-                            tracing::warn!(
-                                pool = pool.name(),
-                                segment,
-                                offset = chunk.stored.place.offset(),
-                                %error,
-                                "data cannot be read, and is not moved"
-                            );
-                            continue;
-                        }
-                    }
-                };
-                moved += share(chunk);
-                let target = Target::Layer(chunk.layer);
-                let put = pool.put(io, LaneName::Moved, target, vec![piece], false, false);
-                outcomes.extend(put.await?);
-            }
-            // Some steps may be on their way while the next is read.
-            if outcomes.len() > 4 {
-                settle_all(std::mem::take(&mut outcomes)).await?;
-            }
-        }
-        settle_all(outcomes).await?;
-        Ok(moved)
+        Ok(())
     }
 
-    /// What lives in a segment, by the descriptors of its records.
-    async fn living_by_records(
+    /// Moves chunks. `stretch`: their bytes, as far as they could be read.
+    async fn move_living(
+        self: &Arc<Self>,
+        io: &Io,
+        segment: u32,
+        mut living: Vec<Living>,
+        stretch: Option<&Stretch>,
+        moves: &mut Moves,
+    ) -> Result<(), Failure> {
+        living.sort_by_key(|chunk| chunk.stored.place);
+        for some in living.chunk_by(|one, other| one.layer == other.layer) {
+            for some in some.chunks(MOVED_AT_ONCE) {
+                let mut pieces = Vec::with_capacity(some.len());
+                for chunk in some {
+                    let length = usize::from(chunk.stored.length);
+                    let bytes = stretch.and_then(|it| it.bytes(chunk.stored.place, length));
+                    let intact = bytes.filter(|it| crc(it) == chunk.stored.crc);
+                    let piece = match intact {
+                        Some(bytes) => Some(moved_piece(chunk, bytes)),
+                        None => self.read_again(io, segment, chunk).await,
+                    };
+                    match piece {
+                        Some(_) => moves.moved += share(chunk),
+                        None => moves.staying += share(chunk),
+                    }
+                    pieces.extend(piece);
+                }
+                let target = Target::Layer(some[0].layer);
+                let put = self.put(io, LaneName::Moved, target, pieces, false, false);
+                moves.outcomes.extend(put.await?);
+            }
+            // Some may be on their way while the next are read.
+            if moves.outcomes.len() > OUTCOMES_MAX {
+                let half = moves.outcomes.len() / 2;
+                settle_all(moves.outcomes.drain(..half).collect()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before data counts as lost, it is read anew, twice or on both sides of a mirror. `None`: it may be read later; until
+    /// then it stays.
+    async fn read_again(
+        self: &Arc<Self>,
+        io: &Io,
+        segment: u32,
+        chunk: &Living,
+    ) -> Option<Piece<'static>> {
+        let length = usize::from(chunk.stored.length);
+        let place = chunk.stored.place;
+        let mended = self.mend(io, place, length, chunk.stored.crc).await;
+        let again = match mended {
+            Mended::Intact(bytes) | Mended::Copied(bytes) => Again::Bytes(bytes),
+            Mended::Lost => Again::Lost,
+            Mended::NoMirror | Mended::Unreadable => {
+                let first = self.read_bytes(io, place, length).await;
+                match Again::of(first, chunk, true) {
+                    Again::Lost => {
+                        let second = self.read_bytes(io, place, length).await;
+                        Again::of(second, chunk, mended == Mended::NoMirror)
+                    }
+                    again => again,
+                }
+            }
+        };
+        match again {
+            Again::Bytes(bytes) => Some(moved_piece(chunk, bytes.into())),
+            Again::Lost => Some(lost_piece(chunk)),
+            Again::Unreadable(error) => {
+                tracing::warn!(
+                    pool = self.name(),
+                    segment,
+                    offset = place.offset(),
+                    %error,
+                    "data cannot be read, and is not moved"
+                );
+                None
+            }
+        }
+    }
+
+    /// What lives in the records of a stretch, by their descriptors, and where the next stretch begins.
+    async fn living_in(
         self: &Arc<Self>,
         io: &Io,
         drive: &Drive,
-        segment: u32,
-        place: Place,
-    ) -> Result<Vec<Living>, Failure> {
-        let pool = self;
-        let bytes = u64::from(pool.label.segment_bytes);
-        let generation = pool.lock().state.segments.get(segment).generation;
+        (segment, generation): (u32, u64),
+        stretch: &Stretch,
+        end: Place,
+    ) -> Result<(Vec<Living>, Option<Place>), Failure> {
         let mut living = Vec::new();
-        let mut at = long(pool.unit());
-        while at < bytes {
-            let length = (bytes - at).min(long(crate::format::record::HEADER_MAX));
-            let read = drive.read_new(io, place.offset() + at, short(length)).await;
-            let Ok(head) = read else {
-                return Ok(living);
+        let mut at = stretch.first();
+        while at.offset() < end.offset() {
+            let length = (end.offset() - at.offset()).min(long(HEADER_MAX));
+            if at != stretch.first() && at.offset() + length > stretch.end().offset() {
+                return Ok((living, Some(at)));
+            }
+            let again;
+            let head = match stretch.bytes(at, short(length)) {
+                Some(head) => head,
+                None => match drive.read_new(io, at.offset(), short(length)).await {
+                    Ok(read) => {
+                        again = read;
+                        Cow::Borrowed(&again[..])
+                    }
+                    Err(_) => break,
+                },
             };
-            match RecordHeader::decode(&head) {
+            let header = match RecordHeader::decode(&head) {
                 Ok(header)
-                    if header.pool == pool.label.pool.as_u64_pair().1
+                    if header.pool == self.label.pool.as_u64_pair().1
                         && header.segment == segment
                         && header.generation == generation =>
                 {
-                    let payload = place.plus(at + u64::from(header.header_length));
-                    loop {
-                        let collected = collect_living(&pool.lock().state, &header, payload);
-                        match collected {
-                            Ok(found) => break living.extend(found),
-                            Err(missing) => pool.load_leaves(io, &missing, Purpose::Change).await?,
-                        }
-                    }
-                    at += u64::from(header.header_length) + u64::from(header.payload_length);
+                    header
                 }
-                Ok(_) | Err(_) => return Ok(living),
+                Ok(_) | Err(_) => break,
+            };
+            let payload = at.plus(u64::from(header.header_length));
+            let next = payload.plus(u64::from(header.payload_length));
+            if at != stretch.first() && next.offset() > stretch.end().offset() {
+                return Ok((living, Some(at)));
             }
+            loop {
+                let collected = collect_living(&self.lock().state, &header, payload);
+                match collected {
+                    Ok(found) => break living.extend(found),
+                    Err(missing) => self.load_leaves(io, &missing, Purpose::Change).await?,
+                }
+            }
+            at = next;
         }
-        Ok(living)
+        Ok((living, None))
     }
 
     /// No more lives in a segment than all maps say: what a damaged leaf had is not known any more. What the
@@ -410,23 +523,6 @@ impl Pool {
 
 fn share(chunk: &Living) -> u64 {
     chunk.stored.share() * u64::from(chunk.mask.count_ones())
-}
-
-/// From the start of the first chunk to the end of the last; they are sorted, and lie in one segment.
-fn span(living: &[Living]) -> usize {
-    let end = |chunk: &Living| chunk.stored.place.offset() + u64::from(chunk.stored.length);
-    // The last one may end before others where the drive says nonsense.
-    let end = living.iter().map(end).max();
-    match living.first().zip(end) {
-        Some((first, end)) => short(end - first.stored.place.offset()),
-        None => 0,
-    }
-}
-
-/// Chunks that are read at once.
-fn step_length(living: &[Living]) -> usize {
-    let fits = (1..=living.len()).take_while(|count| span(&living[..*count]) <= STEP_BYTES);
-    fits.last().unwrap_or(1)
 }
 
 /// What a second look at a chunk found.

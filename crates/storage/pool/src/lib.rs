@@ -74,6 +74,7 @@ mod settings_tests;
 mod shared;
 mod side;
 pub mod state;
+mod stretch;
 mod survey;
 mod sync;
 mod tail;

@@ -69,6 +69,13 @@ const WRITERS: u32 = 2;
 /// The same, while full batches wait.
 const WRITERS_MAX: u32 = 6;
 
+/// Where segments are scarce, a batch of fewer parts than these waits for company while another is written: headers take
+/// space, too.
+const COLLECTED_PARTS: usize = 16;
+
+/// Segments are scarce when no more than these can be begun with data, as is always so in small pools that are nearly full.
+const SCARCE: usize = 4;
+
 /// Batches of a lane that wait; whoever has more to write waits itself.
 const QUEUE_MAX: usize = 8;
 
@@ -170,6 +177,18 @@ struct Lane {
     crowd: Vec<Waiter>,
     writers: u32,
     segment: Option<OpenSegment>,
+    /// Parts of the newest record.
+    last_parts: usize,
+}
+
+impl Lane {
+    /// Whether what is open may wait until another writer is done, and grow.
+    fn collects(&self) -> bool {
+        let grows = |open: &Batch| !open.durable && open.parts.len() < COLLECTED_PARTS;
+        self.queue.is_empty()
+            && self.last_parts >= COLLECTED_PARTS / 2
+            && self.open.as_ref().is_some_and(grows)
+    }
 }
 
 /// The segment that a lane writes to.
@@ -278,6 +297,8 @@ pub struct Inner {
     /// Bytes that hosts have written, and those of all records.
     pub host_bytes: u64,
     pub record_bytes: u64,
+    /// What the segments that are being cleaned may take elsewhere.
+    pub moving: u64,
 }
 
 impl Inner {
@@ -312,6 +333,7 @@ impl Inner {
             failed: None,
             host_bytes: 0,
             record_bytes: 0,
+            moving: 0,
             state,
         }
     }
@@ -388,9 +410,12 @@ impl Inner {
         for piece in pieces.drain(..) {
             self.place(lane, layer, piece, durable, &mut outcomes);
         }
+        let is_scarce = self.is_scarce(lane);
         let lane = &mut self.lanes[lane.index()];
         let is_large = |batch: &Batch| batch.filled >= self.payload_max / 2;
-        let most = if lane.queue.is_empty() && !lane.open.as_ref().is_some_and(is_large) {
+        let most = if is_scarce && lane.collects() {
+            1
+        } else if lane.queue.is_empty() && !lane.open.as_ref().is_some_and(is_large) {
             WRITERS
         } else {
             WRITERS_MAX
@@ -545,6 +570,11 @@ impl Inner {
         outcomes
     }
 
+    /// Whether what a lane writes has to be gained by cleaning.
+    fn is_scarce(&self, lane: LaneName) -> bool {
+        lane == LaneName::Data && self.state.segments.ready.len() <= lane.floor() + SCARCE
+    }
+
     /// Whether a lane may begin another segment. Data leaves enough for the next checkpoint, however the maps have grown.
     pub fn may_begin(&self, lane: LaneName) -> bool {
         let ready = self.state.segments.ready.len();
@@ -569,7 +599,12 @@ impl Inner {
         if let Some(failed) = self.failed {
             self.fail_lane(name, failed);
         }
-        let lane = &self.lanes[name.index()];
+        let is_scarce = self.is_scarce(name);
+        let lane = &mut self.lanes[name.index()];
+        if is_scarce && lane.writers > 1 && lane.collects() {
+            lane.writers -= 1;
+            return Next::Nothing;
+        }
         let Some(batch) = lane.queue.front().or(lane.open.as_ref()) else {
             self.lanes[name.index()].writers -= 1;
             return Next::Nothing;
@@ -626,6 +661,7 @@ impl Inner {
         let lane = &mut self.lanes[name.index()];
         let batch = lane.queue.pop_front().or_else(|| lane.open.take());
         let batch = batch.expect("it was looked at");
+        lane.last_parts = batch.parts.len();
         // Those that found the queue full try again.
         lane.crowd.clear();
         let place = self
@@ -815,13 +851,14 @@ impl Inner {
         segments.filter_map(in_use).collect()
     }
 
-    /// Bytes of the moved lane's segment that are left, and of those that it may begin.
+    /// Bytes of the moved lane's segment that are left, and of those that it may begin, beside what is being moved.
     pub fn room_for_moves(&self) -> u64 {
         let bytes = self.state.segments.bytes();
         let open = self.lanes[LaneName::Moved.index()].segment;
         let left = open.map_or(0, |segment| bytes - segment.filled);
         let ready = self.state.segments.ready.len();
-        left + long(ready.saturating_sub(LaneName::Moved.floor())) * bytes
+        let all = left + long(ready.saturating_sub(LaneName::Moved.floor())) * bytes;
+        all.saturating_sub(self.moving)
     }
 }
 

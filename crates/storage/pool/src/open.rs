@@ -346,7 +346,7 @@ pub(crate) async fn open_on(
                     "no space for a checkpoint: the pool can only \
                     be read"
                 );
-                pool.lock().failed = Some(Failure::ReadOnly);
+                pool.lock().failed.get_or_insert(Failure::ReadOnly);
             }
             result => result?,
         }

@@ -43,15 +43,23 @@ pub fn map_reserve(state: &State) -> usize {
     short((bytes + bytes / 2).div_ceil(each)) + 1 + LEAF_SEGMENTS
 }
 
-/// Segments that should be spare, so that cleaning keeps ahead of what is written.
+/// Segments that should be spare, so that cleaning keeps ahead of what is written. The more there are, the fuller are the
+/// others, and the more has to be moved; the fewer, the more checkpoints are made.
 pub fn spare_wanted(state: &State) -> usize {
-    let count = usize::try_from(state.segments.usable()).expect("32 bits fit");
-    map_reserve(state) + (count / 16).max(8)
+    map_reserve(state) + (usable(state) / 48).max(8)
+}
+
+/// Segments that data leaves to cleaning and checkpoints: more than are spare, so that something dies before it is moved.
+fn kept(state: &State) -> usize {
+    map_reserve(state) + (usable(state) / 16).max(8) + leaf_segments(state)
+}
+
+fn usable(state: &State) -> usize {
+    usize::try_from(state.segments.usable()).expect("32 bits fit")
 }
 
 /// Room for data: what cleaning needs to work, and the next checkpoint, is left out.
 pub fn capacity(state: &State) -> u64 {
-    let count = usize::try_from(state.segments.usable()).expect("32 bits fit");
-    let reserve = (spare_wanted(state) + leaf_segments(state)).min(count);
-    long(count - reserve) * state.segments.bytes() / 100 * 94
+    let count = usable(state);
+    long(count - kept(state).min(count)) * state.segments.bytes() / 100 * 94
 }
