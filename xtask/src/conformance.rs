@@ -72,6 +72,13 @@ impl Configuration {
                 }
             }
         }
+        // What a mirror does differently does not depend on blocks and engines.
+        all.push(Self {
+            backend: Backend::Mirror,
+            block_size: 512,
+            engine: "io_uring",
+            lockable_bytes: None,
+        });
         // What tests that run as root hide: io_uring's rings count as locked memory. The default
         // limit has room for them, and 64 KiB leave epoll.
         for lockable_bytes in [8 << 20, 64 << 10] {
@@ -89,8 +96,12 @@ impl Configuration {
         let user = self
             .lockable_bytes
             .map_or_else(String::new, |b| format!("-locks-{}k", b >> 10));
+        let mirror = match self.backend {
+            Backend::Mirror => "-mirror",
+            _ => "",
+        };
         format!(
-            "{}-{}-{}{user}",
+            "{}{mirror}-{}-{}{user}",
             self.backend.name(),
             self.block_size,
             self.engine

@@ -52,6 +52,8 @@ pub enum Backend {
     Null,
     /// A volume of a pool on a sparse file in the suite's folder. `tgt` has none and gets a file.
     Pool,
+    /// The same on a mirror of two files.
+    Mirror,
 }
 
 impl Backend {
@@ -61,7 +63,7 @@ impl Backend {
             Self::File => "file",
             Self::Memory => "mem",
             Self::Null => "null",
-            Self::Pool => "pool",
+            Self::Pool | Self::Mirror => "pool",
         }
     }
 }
@@ -116,7 +118,9 @@ impl Setup<'_> {
             Backend::File => {
                 volume += &format!(",path={}", self.folder.join("disk0.img").display());
             }
-            Backend::Pool => volume += &format!(",pool={}", self.pool(&program)?.display()),
+            Backend::Pool | Backend::Mirror => {
+                volume += &format!(",pool={}", self.pool(&program)?);
+            }
             Backend::Memory | Backend::Null => {}
         }
         let mut builder = ServerBuilder::with_program(program)
@@ -144,16 +148,27 @@ impl Setup<'_> {
         ))
     }
 
-    /// Makes a pool that holds the volume twice, unless the one there is to be kept.
-    fn pool(&self, program: &Path) -> Result<PathBuf> {
-        let path = self.folder.join("pool.img");
-        if !self.keep_file || !path.exists() {
+    /// Makes a pool that holds the volume twice, unless the one there is to be kept. Gives its drives, as `pool=` has them.
+    fn pool(&self, program: &Path) -> Result<String> {
+        let names: &[&str] = match self.backend {
+            Backend::Mirror => &["one.img", "other.img"],
+            _ => &["pool.img"],
+        };
+        let paths: Vec<PathBuf> = names.iter().map(|it| self.folder.join(it)).collect();
+        if !self.keep_file || !paths.iter().all(|path| path.exists()) {
             let mut create = Command::new(program);
-            create.args(["pool", "create", "suite"]).arg(&path);
+            create.args(["pool", "create", "suite"]).args(&paths);
             create.args(["--force", "--size", &(2 * self.size).to_string()]);
+            if self.backend == Backend::Mirror {
+                create.arg("--mirror");
+            }
             run_checked(&mut create, POOL_LIMIT).context("create a pool")?;
         }
-        Ok(path)
+        let paths: Vec<String> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        Ok(paths.join("+"))
     }
 
     fn start_tgt(&self) -> Result<Running> {

@@ -1,6 +1,6 @@
-//! What the verified volume is kept in: a file, or a pool on a file.
+//! What the verified volume is kept in: a file, or a pool on a file or on a mirror of two.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,6 +23,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub enum Keeping {
     File,
     Pool,
+    Mirror,
 }
 
 impl Keeping {
@@ -31,7 +32,8 @@ impl Keeping {
         match name {
             None | Some("file") => Ok(Self::File),
             Some("pool") => Ok(Self::Pool),
-            Some(other) => bail!("--backend {other}: file or pool"),
+            Some("mirror") => Ok(Self::Mirror),
+            Some(other) => bail!("--backend {other}: file, pool or mirror"),
         }
     }
 
@@ -45,16 +47,26 @@ impl Keeping {
     pub fn prepare(self, path: &Path) -> Result<()> {
         match self {
             Self::File => Ok(()),
-            Self::Pool => pool(&["create", "siege", "--size", POOL_SIZE], path),
+            Self::Pool => pool(&["create", "siege", "--size", POOL_SIZE], &[path.into()]),
+            Self::Mirror => {
+                let sides = self.sides(path);
+                // One that is left from the last time would be taken for a drive of a pool.
+                if sides[1].exists() {
+                    std::fs::remove_file(&sides[1])?;
+                }
+                let words = ["create", "siege", "--mirror", "--size", POOL_SIZE];
+                pool(&words, &sides)
+            }
         }
     }
 
     /// Keys of the volume, a line each.
     pub fn keys(self, path: &Path) -> String {
-        let path = path.display();
         match self {
-            Self::File => format!("backend = \"file\"\npath = \"{path}\""),
-            Self::Pool => format!("backend = \"pool\"\npool = \"{path}\""),
+            Self::File => format!("backend = \"file\"\npath = \"{}\"", path.display()),
+            Self::Pool | Self::Mirror => {
+                format!("backend = \"pool\"\npool = \"{}\"", self.drives(path))
+            }
         }
     }
 
@@ -65,16 +77,34 @@ impl Keeping {
     pub fn look(self, path: &Path, ledgers: &[Mutex<Ledger>]) -> Result<Swept> {
         match self {
             Self::File => sweep::stored(path, ledgers),
-            Self::Pool => pool(&["check", "--data"], path).map(|()| Swept::default()),
+            Self::Pool | Self::Mirror => {
+                let drives = self.drives(path);
+                pool(&["check", "--data"], &[drives.into()]).map(|()| Swept::default())
+            }
         }
+    }
+
+    /// The files of a pool.
+    fn sides(self, path: &Path) -> Vec<PathBuf> {
+        match self {
+            Self::File | Self::Pool => vec![path.into()],
+            Self::Mirror => vec![path.into(), path.with_extension("other")],
+        }
+    }
+
+    /// All of them, as the configuration names a pool.
+    fn drives(self, path: &Path) -> String {
+        let sides = self.sides(path);
+        let sides: Vec<String> = sides.iter().map(|it| it.display().to_string()).collect();
+        sides.join("+")
     }
 }
 
-/// Runs a verb on the pool.
-fn pool(words: &[&str], path: &Path) -> Result<()> {
+/// Runs a verb on the pool of these drives.
+fn pool(words: &[&str], drives: &[PathBuf]) -> Result<()> {
     let mut command = Command::new(workspace::server_program()?);
-    command.arg("pool").args(words).arg(path);
+    command.arg("pool").args(words).args(drives);
     run_checked(&mut command, LIMIT)
         .map(drop)
-        .with_context(|| format!("pool on {}", path.display()))
+        .with_context(|| format!("pool on {drives:?}"))
 }

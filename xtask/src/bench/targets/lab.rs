@@ -282,7 +282,7 @@ fn number(backend: Backend) -> u32 {
         Backend::Null => 0,
         Backend::Memory => 1,
         Backend::File => 2,
-        Backend::Pool => unreachable!("no load goes to a pool"),
+        Backend::Pool | Backend::Mirror => unreachable!("no load goes to a pool"),
     }
 }
 
