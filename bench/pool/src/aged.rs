@@ -10,7 +10,7 @@ use longshore_volume::VolumeSpec;
 
 use crate::driver::{Driver, Figures, drive_bytes};
 use crate::load::{Content, Load, OVERWRITE, Spread};
-use crate::{median, plain_volume};
+use crate::{median, plain_volume, ratios};
 
 /// How a pool is aged, and how long it is measured.
 #[derive(Clone, Copy, Debug)]
@@ -75,20 +75,13 @@ pub fn measure(pool: &Arc<Pool>, directory: &Path, aged: Aged) -> anyhow::Result
 }
 
 fn print(load: &Load, rows: &[(Figures, Figures)], (written, records): (f64, f64)) {
-    let mut ratios: Vec<f64> = rows
-        .iter()
-        .map(|(file, pool)| pool.iops / file.iops)
-        .collect();
-    ratios.sort_by(f64::total_cmp);
     let column = |of: fn(&(Figures, Figures)) -> f64| median(rows.iter().map(of).collect());
     println!(
-        "{:<30} {:>6.0} {:>6.0} {:>8.2} ({:.2} to {:.2}) {:>13.0} {:>6.0} {:>18.2} {:>9.2}",
+        "{:<30} {:>6.0} {:>6.0} {:>24} {:>13.0} {:>6.0} {:>18.2} {:>9.2}",
         load.name,
         column(|(file, _)| file.iops),
         column(|(_, pool)| pool.iops),
-        ratios[ratios.len() / 2],
-        ratios[0],
-        ratios[ratios.len() - 1],
+        ratios(rows),
         column(|(file, _)| file.slowest_micros),
         column(|(_, pool)| pool.slowest_micros),
         written,

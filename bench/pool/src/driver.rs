@@ -49,8 +49,9 @@ impl Driver {
         })
     }
 
-    /// Writes the whole volume once.
+    /// Writes the whole volume once. From now on it works on this event loop, as a server's do.
     pub fn fill(&mut self, volume: &Arc<dyn Volume>) -> anyhow::Result<()> {
+        self.executor.attach(volume, &mut self.engine);
         let count = volume.geometry().size_bytes() >> 20;
         self.repeat(volume, &FILL, count)
     }

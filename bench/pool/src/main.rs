@@ -215,19 +215,23 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn print(load: &Load, rows: &[(Figures, Figures)]) {
-    let column = |value: fn(&(Figures, Figures)) -> f64| median(rows.iter().map(value).collect());
+/// The pool's operations for each of the file's: the median, the lowest and the highest.
+fn ratios(rows: &[(Figures, Figures)]) -> String {
     let ratio = |(file, pool): &(Figures, Figures)| pool.iops / file.iops;
     let mut ratios: Vec<f64> = rows.iter().map(ratio).collect();
     ratios.sort_by(f64::total_cmp);
+    let (lowest, highest) = (ratios[0], ratios[ratios.len() - 1]);
+    format!("{:.2} ({lowest:.2} to {highest:.2})", median(ratios))
+}
+
+fn print(load: &Load, rows: &[(Figures, Figures)]) {
+    let column = |value: fn(&(Figures, Figures)) -> f64| median(rows.iter().map(value).collect());
     println!(
-        "{:<30} {:>10.0} {:>11.0}   {:>5.2} ({:.2} to {:.2}) {:>18.1} {:>12.1}",
+        "{:<30} {:>10.0} {:>11.0}   {:>21} {:>18.1} {:>12.1}",
         load.name,
         column(|(file, _)| file.iops),
         column(|(_, pool)| pool.iops),
-        ratios[ratios.len() / 2],
-        ratios[0],
-        ratios[ratios.len() - 1],
+        ratios(rows),
         column(|(file, _)| file.cpu_micros),
         column(|(_, pool)| pool.cpu_micros),
     );

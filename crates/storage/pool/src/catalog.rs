@@ -66,7 +66,7 @@ pub struct Catalog {
     pub next_layer: u32,
     /// The leaves of all maps that are in memory.
     pub cache: Cache,
-    /// Grows whenever layers come, go or change, or entries move from one to another.
+    /// Grows whenever layers come, go or change, entries move from one to another, or what cannot be read counts as lost.
     pub moves: u64,
     /// Layers that nothing names any more.
     released: BTreeSet<LayerId>,
@@ -342,6 +342,8 @@ impl Catalog {
                     self.release(snapshot.shape.head);
                 }
             }
+            // Nothing in the catalogue changes.
+            Op::HandOut { .. } => return freed,
             Op::Set {
                 volume,
                 codec,
@@ -568,7 +570,8 @@ fn new_layers(op: &Op) -> impl Iterator<Item = LayerId> {
         Op::Resize { .. }
         | Op::DeleteVolume { .. }
         | Op::DeleteSnapshot { .. }
-        | Op::Set { .. } => (&[], None),
+        | Op::Set { .. }
+        | Op::HandOut { .. } => (&[], None),
     };
     members.iter().map(|member| member.head).chain(own)
 }

@@ -56,6 +56,8 @@ struct Capture {
     head: Vec<u8>,
     /// The last record that is in the maps.
     record: u64,
+    /// Changes that no record tells of.
+    moves: u64,
     items: u64,
     maps: Vec<(LayerId, map::Capture)>,
     /// Segments that nothing refers to any more.
@@ -195,6 +197,7 @@ impl Pool {
             }
         }
         inner.since_checkpoint = 0;
+        inner.moves_before = capture.moves;
         inner.features = features;
         inner.measure();
         inner.state.catalog.cache.relax();
@@ -208,6 +211,7 @@ impl Pool {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Newest {
             superblock: newest.superblock + 1,
             number,
+            record: capture.record,
             segments,
             tail: leaves.tail,
         };
@@ -254,6 +258,14 @@ impl Pool {
             .superblock += 1;
     }
 
+    /// The last record that the newest checkpoint has.
+    pub(crate) fn newest_record(&self) -> u64 {
+        let newest = self.newest.lock();
+        newest
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .record
+    }
+
     pub(crate) fn newest(&self) -> Newest {
         let newest = self.newest.lock();
         newest
@@ -287,7 +299,16 @@ impl Pool {
         let mut own = free.split_off(free.len().saturating_sub(keep));
         // It takes the last first.
         own.reverse();
-        free.extend(segments.reusable());
+        let mut dead_now: Vec<u32> = segments.reusable().collect();
+        // Enough for the lanes comes first, then what the next checkpoint needs, then more for the lanes.
+        let for_lanes = LaneName::Data
+            .floor()
+            .saturating_sub(segments.ready.len() + free.len());
+        let for_maps = keep.saturating_sub(own.len());
+        let first = for_lanes.min(dead_now.len());
+        let kept = for_maps.min(dead_now.len() - first);
+        dead_now.drain(first..first + kept);
+        free.extend(dead_now);
         let most = hand_out_max(segments.bytes()).saturating_sub(segments.ready.len());
         free.truncate(most);
         let ready: Vec<u32> = segments.ready.iter().copied().collect();
@@ -305,6 +326,7 @@ impl Pool {
         let mut capture = Capture {
             head: Vec::new(),
             record,
+            moves: inner.state.catalog.moves,
             items: 0,
             maps: {
                 let layers = inner.state.catalog.layers.iter();
@@ -527,7 +549,7 @@ impl Pool {
         let segments = &inner.state.segments;
         let is_scarce = || {
             segments.ready.len() <= LaneName::Data.floor() + 2
-                && inner.since_attempt >= segments.bytes()
+                && inner.since_round >= segments.bytes()
                 && segments.can_gain(map_reserve(&inner.state))
         };
         inner.failed.is_none()

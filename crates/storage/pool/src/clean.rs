@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,6 +13,7 @@ use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
 use crate::cache::Missing;
+use crate::checkpoint::INTERVAL;
 use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::record::{HEADER_MAX, LayerId, PartKind, RecordHeader};
@@ -25,15 +27,13 @@ use crate::read::ReadError;
 use crate::reserve::{map_reserve, spare_wanted};
 use crate::segments::{Segment, Use};
 use crate::state::State;
-use crate::stretch::{STRETCH, Stretch};
+use crate::stretch::{STRETCH, Stock, Stretch};
 use crate::tidy::{TIDY_IN_A_HURRY, TIDY_IN_A_ROUND, Tidied};
 use crate::walk::{Unread, Walk};
 
-/// Segments that are cleaned at the same time.
-const CLEANED_AT_ONCE: usize = 3;
-
-/// What moves of a segment may take beside what lives there.
-const SLACK: u64 = 512 << 10;
+/// Segments that are cleaned at the same time, in bytes, and how many they are at least and at most.
+const CLEANED_AT_ONCE: u64 = 24 << 20;
+const CLEANED_COUNT: RangeInclusive<usize> = 3..=8;
 
 /// Chunks of a layer that are handed over at once.
 const MOVED_AT_ONCE: usize = 32;
@@ -41,8 +41,11 @@ const MOVED_AT_ONCE: usize = 32;
 /// Runs of chunks on their way that a cleaning waits for, when there are more.
 const OUTCOMES_MAX: usize = 32;
 
-/// Rounds of cleaning and a checkpoint, until those that wait for space are told that there is none.
+/// Rounds of cleaning that gain nothing, until those that wait for space are told that there is none.
 const ROUNDS_MAX: u32 = 64;
+
+/// Cleaning ends after so many rounds in a row without gain, unless somebody waits for space.
+const FUTILE_MAX: u32 = 3;
 
 /// What cleaning a segment has done.
 #[derive(Default)]
@@ -102,7 +105,11 @@ impl Drop for House {
 impl House {
     async fn keep(self, io: &Io) {
         let pool = &self.0;
-        let mut rounds = 0;
+        let stock = Stock::default();
+        let (mut rounds, mut best) = (0, 0);
+        let mut is_hopeless = true;
+        // Rounds without gain since the last useful one.
+        let mut futile = 0;
         while rounds < ROUNDS_MAX {
             let before = pool.lock().state.segments.ready.len();
             let is_hurried = !pool.lock().starved.is_empty();
@@ -119,28 +126,38 @@ impl House {
             let has_more = tidied == Ok(Tidied::Some);
             rounds += u32::from(!has_more);
             let held = self.admission().await;
+            let was_clogged = pool.lock().state.catalog.cache.is_clogged();
             // What is about to be given back need not be moved away from.
             let moved = match has_more {
                 true => 0,
-                false => self.clean(io).await,
+                false => self.clean(io, &stock).await,
             };
-            let made = pool.checkpoint(io).await;
+            let by_record = !has_more && !self.wants_checkpoint() && self.hand_out(io).await;
+            let made = match by_record {
+                true => Ok(()),
+                false => pool.checkpoint(io).await,
+            };
             drop(held);
             if let Err(error) = &made {
                 tracing::warn!(pool = pool.name(), %error, "no checkpoint was made");
             }
+            let has_served = self.serve_starved();
             let mut inner = pool.lock();
-            // Those whose lane may begin a segment now go on.
-            let starved = std::mem::take(&mut inner.starved);
-            for (lane, waiter) in starved {
-                if inner.may_begin(lane) {
-                    let _ = waiter.send(true);
-                } else {
-                    inner.starved.push((lane, waiter));
-                }
-            }
+            inner.since_round = 0;
             let ready = inner.state.segments.ready.len();
-            let gains = moved > 0 || ready > before;
+            // A checkpoint may bring more than a record did, and something can be moved when the maps are clean.
+            let gains = moved > 0 || ready > before || by_record || was_clogged && made.is_ok();
+            let spare = inner.state.segments.spare();
+            if has_served || spare > best {
+                futile = 0;
+                // Whoever waits does not wait in vain.
+                if crate::run::is_at_work() {
+                    rounds = 0;
+                }
+            } else {
+                futile += 1;
+            }
+            best = best.max(spare);
             if let Err(error) = &made {
                 let failure = match error {
                     error if error.is_full() => Failure::NoSpace,
@@ -151,17 +168,64 @@ impl House {
                     let _ = waiter.send(Err(failure));
                 }
             }
+            let segments = &inner.state.segments;
+            let has_some = ready > LaneName::Data.floor() + 2;
             let is_enough = inner.starved.is_empty()
-                && (ready > LaneName::Data.floor() + 2
-                    || !inner.state.segments.can_gain(map_reserve(&inner.state)));
+                && (spare >= spare_wanted(&inner.state)
+                    || futile >= FUTILE_MAX
+                    || has_some && !crate::run::is_at_work()
+                    || !segments.can_gain(map_reserve(&inner.state)));
             // After a checkpoint, or when there is memory, it can be done.
             let waits = matches!(tidied, Ok(Tidied::Nothing) | Err(Failure::OutOfMemory));
+            is_hopeless = made.is_err() || !is_enough && (!gains || futile > 0);
             if made.is_err() || !has_more && !waits && (is_enough || !gains) {
                 break;
             }
         }
-        for (_, waiter) in std::mem::take(&mut pool.lock().starved) {
-            let _ = waiter.send(false);
+        // Others look again.
+        if is_hopeless {
+            for (_, waiter) in std::mem::take(&mut pool.lock().starved) {
+                let _ = waiter.send(false);
+            }
+        }
+    }
+
+    /// Those whose lane may begin a segment now go on. Whether there were any.
+    fn serve_starved(&self) -> bool {
+        let mut inner = self.0.lock();
+        let starved = std::mem::take(&mut inner.starved);
+        let waited = starved.len();
+        for (lane, waiter) in starved {
+            if inner.may_begin(lane) {
+                let _ = waiter.send(true);
+            } else {
+                inner.starved.push((lane, waiter));
+            }
+        }
+        inner.starved.len() < waited
+    }
+
+    /// Whether a record that hands out segments would not do in place of a checkpoint.
+    fn wants_checkpoint(&self) -> bool {
+        let pool = &self.0;
+        let inner = pool.lock();
+        inner.since_checkpoint >= INTERVAL
+            || inner.state.catalog.cache.is_soiled()
+            || !inner.state.catalog.fates.is_empty()
+            || !inner.clogged.is_empty()
+            || pool.members.is_unmarked()
+    }
+
+    /// Hands out segments by a record. Whether that was of use.
+    async fn hand_out(&self, io: &Io) -> bool {
+        let pool = &self.0;
+        match pool.hand_out(io).await {
+            Ok(count) => count > 0,
+            Err(failure) => {
+                let error = pool.error(failure);
+                tracing::debug!(pool = pool.name(), %error, "segments are handed out by a checkpoint");
+                false
+            }
         }
     }
 
@@ -193,21 +257,24 @@ impl House {
     }
 
     /// Moves what lives in the emptiest segments until enough are spare. Returns the bytes moved.
-    async fn clean(&self, io: &Io) -> u64 {
+    async fn clean(&self, io: &Io, stock: &Stock) -> u64 {
         let pool = &self.0;
+        let segment_bytes = u64::from(pool.label.segment_bytes);
+        let most = short(CLEANED_AT_ONCE / segment_bytes);
+        let most = most.clamp(*CLEANED_COUNT.start(), *CLEANED_COUNT.end());
         let mut begun = Vec::new();
         let mut moved = 0;
         let mut is_over = false;
         let mut under_way = FuturesUnordered::new();
         loop {
-            while !is_over && under_way.len() < CLEANED_AT_ONCE {
+            while !is_over && under_way.len() < most {
                 let Some((victim, room)) = self.victim(&begun, under_way.len()) else {
                     // When those under way have come to their end, there may be one.
                     break;
                 };
                 begun.push(victim);
                 under_way.push(async move {
-                    let cleaned = pool.clean_segment(io, victim).await;
+                    let cleaned = pool.clean_segment(io, victim, stock).await;
                     (victim, room, cleaned)
                 });
             }
@@ -241,11 +308,8 @@ impl House {
         if inner.state.catalog.cache.is_clogged() {
             return None;
         }
-        let victim = segments.victim(begun)?;
-        let room = segments.get(victim).live + SLACK;
-        if room > inner.room_for_moves() {
-            return None;
-        }
+        let victim = segments.victim(begun, inner.next_generation, inner.room_for_moves())?;
+        let room = segments.moves_of(segments.get(victim));
         inner.moving += room;
         Some((victim, room))
     }
@@ -257,13 +321,14 @@ impl Pool {
         self: &Arc<Self>,
         io: &Io,
         segment: u32,
+        stock: &Stock,
     ) -> Result<u64, Failure> {
         let _pin = {
             let segments = &self.lock().state.segments;
             segments.pin(segments.place(segment))
         };
         let mut moves = Moves::default();
-        let result = self.move_all(io, segment, &mut moves).await;
+        let result = self.move_all(io, segment, stock, &mut moves).await;
         // What is on its way names places there.
         let settled = settle_all(moves.outcomes).await;
         result.and(settled).map(|()| moves.moved)
@@ -273,6 +338,7 @@ impl Pool {
         self: &Arc<Self>,
         io: &Io,
         segment: u32,
+        stock: &Stock,
         moves: &mut Moves,
     ) -> Result<(), Failure> {
         let (place, generation) = {
@@ -286,7 +352,7 @@ impl Pool {
         let end = place.plus(bytes);
         let read = |at: Place| {
             let length = long(STRETCH).min(end.offset() - at.offset());
-            Stretch::read(self, io, at, short(length))
+            Stretch::read(self, io, stock, at, short(length))
         };
         let mut stretch = Some(read(place.plus(long(self.unit()))).await);
         while let Some(present) = stretch {
@@ -334,7 +400,7 @@ impl Pool {
         io: &Io,
         segment: u32,
         mut living: Vec<Living>,
-        stretch: Option<&Stretch>,
+        stretch: Option<&Stretch<'_>>,
         moves: &mut Moves,
     ) -> Result<(), Failure> {
         living.sort_by_key(|chunk| chunk.stored.place);
@@ -415,7 +481,7 @@ impl Pool {
         io: &Io,
         drive: &Drive,
         (segment, generation): (u32, u64),
-        stretch: &Stretch,
+        stretch: &Stretch<'_>,
         end: Place,
     ) -> Result<(Vec<Living>, Option<Place>), Failure> {
         let mut living = Vec::new();
@@ -479,6 +545,8 @@ impl Pool {
         if is_settled && found < present.live {
             let place = state.segments.place(segment);
             state.segments.sub_live(place, present.live - found);
+            // No record tells of that.
+            state.catalog.moves += 1;
         }
     }
 

@@ -22,6 +22,7 @@ use crate::pool::{Pool, whole_path};
 use crate::reserve::map_reserve;
 use crate::segments::Use;
 use crate::side::Side;
+use crate::stretch::Stock;
 use crate::tidy::{TIDY_IN_A_HURRY, Tidied};
 
 /// A drive to be added.
@@ -239,7 +240,7 @@ impl Pool {
                 return Ok(Step::Wait);
             }
         }
-        let moved = self.clean_segment(io, segment).await;
+        let moved = self.clean_segment(io, segment, &Stock::default()).await;
         match moved {
             Ok(0) if !self.lock().state.catalog.fates.is_empty() => {
                 // What lives there may be about to be given back.
@@ -287,9 +288,16 @@ impl Pool {
 
     /// Cleans a segment of the drives that stay.
     async fn empty_staying(self: &Arc<Self>, io: &Io) -> Result<Step, PoolError> {
-        let victim = self.lock().state.segments.victim(&[]);
+        let victim = {
+            let inner = self.lock();
+            let room = inner.room_for_moves();
+            inner
+                .state
+                .segments
+                .victim(&[], inner.next_generation, room)
+        };
         if let Some(victim) = victim {
-            match self.clean_segment(io, victim).await {
+            match self.clean_segment(io, victim, &Stock::default()).await {
                 Ok(_) | Err(Failure::NoSpace) => {}
                 Err(failure) => return Err(self.error(failure)),
             }

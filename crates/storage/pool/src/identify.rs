@@ -15,7 +15,7 @@ use crate::format::superblock::{
     Superblock, ZSTD, copies, tail_start,
 };
 use crate::format::{PAGE_BYTES, RESERVED_BYTES};
-use crate::geometry::segment_bytes_of;
+use crate::geometry::{segment_bytes_before, segment_bytes_of};
 use crate::place::Place;
 use crate::side::Side;
 use crate::survey::{Traces, traces};
@@ -105,7 +105,8 @@ pub async fn all(io: &Io, sides: Vec<Side>) -> Result<(Superblock, Vec<Labeled>)
             return Err(PoolError::NoTrace { path });
         }
     }
-    let made_with = segment_bytes_of(drives.iter().map(|drive| drive.side.bytes));
+    let bytes = || drives.iter().map(|drive| drive.side.bytes);
+    let made_with = [segment_bytes_of(bytes()), segment_bytes_before(bytes())];
     let headers: Vec<&[(SegmentHeader, u64)]> =
         drives.iter().map(|drive| &*drive.traces.headers).collect();
     let unknown = || PoolError::Nameless {
@@ -114,7 +115,7 @@ pub async fn all(io: &Io, sides: Vec<Side>) -> Result<(Superblock, Vec<Labeled>)
             .map(|drive| drive.side.path.clone())
             .unwrap_or_default(),
     };
-    let (segment_bytes, firsts) = geometry(&headers, made_with).ok_or_else(unknown)?;
+    let (segment_bytes, firsts) = geometry(&headers, &made_with).ok_or_else(unknown)?;
     for (drive, first) in drives.iter_mut().zip(firsts) {
         drive.first = first;
     }
@@ -271,11 +272,16 @@ fn removed(first_segment: u32, segments: u32) -> DriveEntry {
 }
 
 /// How long segments are, and the number of each drive's first one: the length that fits the numbers of all. Of several
-/// such, the one that a pool on such drives is made with.
-fn geometry(drives: &[&[(SegmentHeader, u64)]], made_with: u64) -> Option<(u32, Vec<Option<u32>>)> {
-    let made_with = u32::try_from(made_with).ok();
+/// such, the first of those that a pool on such drives may have been made with.
+fn geometry(
+    drives: &[&[(SegmentHeader, u64)]],
+    made_with: &[u64],
+) -> Option<(u32, Vec<Option<u32>>)> {
+    let made_with = made_with
+        .iter()
+        .filter_map(|bytes| u32::try_from(*bytes).ok());
     let lengths = (20..=SEGMENT_MAX.ilog2()).map(|bits| 1_u32 << bits);
-    let lengths = made_with.into_iter().chain(lengths);
+    let lengths = made_with.chain(lengths);
     let mut fitting = lengths.filter_map(|bytes| {
         let firsts = drives.iter().map(|found| {
             // A header elsewhere is data of a host.
@@ -316,13 +322,16 @@ mod tests {
     fn places_of_segments_tell_how_long_they_are_and_which_is_the_first() {
         let one = headers(&[(0, 0), (3, 12), (7, 28)]);
         let other = headers(&[(12, 8)]);
-        let found = geometry(&[&one, &other, &[]], 1 << 20);
+        let found = geometry(&[&one, &other, &[]], &[1 << 20]);
         assert_eq!(found, Some((4 << 20, vec![Some(0), Some(10), None])));
         // Numbers that no length explains.
         let odd = headers(&[(0, 0), (3, 12), (4, 28)]);
-        assert_eq!(geometry(&[&odd], 1 << 20), None);
+        assert_eq!(geometry(&[&odd], &[1 << 20]), None);
         // All lengths explain a first one.
         let alone = headers(&[(0, 0)]);
-        assert_eq!(geometry(&[&alone], 8 << 20), Some((8 << 20, vec![Some(0)])));
+        assert_eq!(
+            geometry(&[&alone], &[8 << 20]),
+            Some((8 << 20, vec![Some(0)]))
+        );
     }
 }

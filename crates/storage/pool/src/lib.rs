@@ -34,6 +34,9 @@ pub mod format;
 #[cfg(test)]
 mod full_below_tests;
 mod geometry;
+mod hand_out;
+#[cfg(test)]
+mod hand_out_tests;
 mod identify;
 mod inspect;
 mod labels;

@@ -43,6 +43,7 @@ impl Loaded {
             newest: Newest {
                 superblock: label.number,
                 number: label.checkpoint_number,
+                record: 0,
                 segments: Vec::new(),
                 tail: None,
             },
@@ -186,6 +187,7 @@ impl<'a> Loader<'a> {
         let wrong = |field| damaged(self.label, "the checkpoint", FormatError::Field(field));
         let Loaded {
             state,
+            newest,
             hand_out,
             next_generation,
             ..
@@ -202,6 +204,7 @@ impl<'a> Loader<'a> {
                 next_layer,
             } => {
                 state.applied = record;
+                newest.record = record;
                 *next_generation = generation;
                 catalog.next_layer = next_layer;
             }

@@ -18,13 +18,13 @@ use futures_channel::oneshot;
 use longshore_reactor::buffer::Buffer;
 
 use crate::cache::Missing;
-use crate::format::long;
 use crate::format::op::Op;
 use crate::format::record::{
     HEADER_MAX, LayerId, PARTS_MAX, Part, PartKind, RecordHeader, payload_max,
 };
+use crate::format::{crc, long, short};
 use crate::place::{Codec, Place, STEP};
-use crate::reserve::map_reserve;
+use crate::reserve::{map_reserve, spare_wanted};
 use crate::room::Room;
 use crate::segments::Use;
 use crate::shared::Shared;
@@ -73,7 +73,10 @@ const WRITERS_MAX: u32 = 6;
 /// space, too.
 const COLLECTED_PARTS: usize = 16;
 
-/// Segments are scarce when no more than these can be begun with data, as is always so in small pools that are nearly full.
+/// Least bytes of payload that a batch is parted for, to fill the end of a segment.
+const PARTED_MIN: usize = 16 << 10;
+
+/// Segments are scarce when data can begin no more than these, though many are free.
 const SCARCE: usize = 4;
 
 /// Batches of a lane that wait; whoever has more to write waits itself.
@@ -82,11 +85,12 @@ const QUEUE_MAX: usize = 8;
 /// Most pages that the zeros of a record are: all of their leaves have to be in memory at once.
 pub const ZERO_PAGES_MAX: u64 = 1 << 16;
 
-/// Buffers that are kept for the next records.
-const BUFFERS_KEPT: usize = 8;
+/// Bytes of buffers that are kept for the next records.
+const BUFFERS_KEPT: usize = 8 << 20;
 
 /// What raw pages are aligned to in a record, so that they can be read straight to where they belong.
 const RAW_ALIGNMENT: usize = 512;
+const RAW_ALIGNMENT_U32: u32 = 512;
 
 /// Why what was staged did not become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +119,19 @@ pub struct Piece<'a> {
     pub bytes: Cow<'a, [u8]>,
     /// The change that the bytes are of.
     pub op: Option<Op>,
+}
+
+impl Piece<'static> {
+    /// A change, as a piece of no page.
+    pub fn change(op: Op) -> Self {
+        let bytes = op.encode();
+        Self {
+            page: 0,
+            kind: PartKind::Op { crc: crc(&bytes) },
+            bytes: bytes.into(),
+            op: Some(op),
+        }
+    }
 }
 
 impl Piece<'_> {
@@ -182,7 +199,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Whether what is open may wait until another writer is done, and grow.
+    /// Whether the open batch may wait for another writer to finish, and grow meanwhile.
     fn collects(&self) -> bool {
         let grows = |open: &Batch| !open.durable && open.parts.len() < COLLECTED_PARTS;
         self.queue.is_empty()
@@ -197,6 +214,8 @@ struct OpenSegment {
     number: u32,
     /// Bytes that are used.
     filled: u64,
+    /// Its header was brought to the medium.
+    is_marked: bool,
 }
 
 /// A record on its way to a drive.
@@ -207,6 +226,8 @@ pub struct Record {
     pub buffer: Option<Buffer>,
     pub range: Range<usize>,
     pub durable: bool,
+    /// The segment, if its header has to be brought to the medium before.
+    pub unmarked: Option<Opening>,
     pending: Pending,
 }
 
@@ -293,12 +314,18 @@ pub struct Inner {
     pub since_checkpoint: u64,
     /// The same since one was begun, whether it was made or not.
     pub since_attempt: u64,
+    /// The same since a round of cleaning.
+    pub since_round: u64,
     pub failed: Option<Failure>,
     /// Bytes that hosts have written, and those of all records.
     pub host_bytes: u64,
     pub record_bytes: u64,
     /// What the segments that are being cleaned may take elsewhere.
     pub moving: u64,
+    /// Segments are scarce when no more than these can be begun.
+    scarce: usize,
+    /// Changes that no record tells of, by [the catalogue's count](crate::catalog::Catalog::moves), in the last checkpoint.
+    pub moves_before: u64,
 }
 
 impl Inner {
@@ -327,6 +354,7 @@ impl Inner {
             ops_under_way: 0,
             house_bell: None,
             since_attempt: 0,
+            since_round: 0,
             starved: Vec::new(),
             next_generation,
             since_checkpoint: 0,
@@ -334,6 +362,8 @@ impl Inner {
             host_bytes: 0,
             record_bytes: 0,
             moving: 0,
+            scarce: 0,
+            moves_before: 0,
             state,
         }
     }
@@ -428,6 +458,12 @@ impl Inner {
     /// Counts the room for data anew.
     pub fn measure(&mut self) {
         self.room.measure(&self.state);
+        let wanted = spare_wanted(&self.state);
+        // Where much is free, cleaning is not what holds writers up.
+        self.scarce = match self.state.segments.spare() > wanted + wanted / 2 {
+            true => LaneName::Data.floor() + SCARCE,
+            false => wanted,
+        };
     }
 
     /// Resolves when something of a lane has come further: a record was begun, or all that were begun are in the maps.
@@ -572,7 +608,7 @@ impl Inner {
 
     /// Whether what a lane writes has to be gained by cleaning.
     fn is_scarce(&self, lane: LaneName) -> bool {
-        lane == LaneName::Data && self.state.segments.ready.len() <= lane.floor() + SCARCE
+        lane == LaneName::Data && self.state.segments.ready.len() <= self.scarce
     }
 
     /// Whether a lane may begin another segment. Data leaves enough for the next checkpoint, however the maps have grown.
@@ -613,11 +649,13 @@ impl Inner {
         let payload = batch.filled.next_multiple_of(self.unit);
         let length = long(header + payload);
         let bytes = self.state.segments.bytes();
-        if let Some(segment) = lane
-            .segment
-            .filter(|segment| segment.filled + length <= bytes)
-        {
-            return Next::Write(Box::new(self.take_record(name, segment, header, payload)));
+        if let Some(segment) = lane.segment {
+            if segment.filled + length <= bytes {
+                return Next::Write(Box::new(self.take_record(name, segment, header, payload)));
+            }
+            if self.part_batch(name, bytes - segment.filled) {
+                return self.next(name);
+            }
         }
         if let Some(full) = self.lanes[name.index()].segment.take() {
             self.state.segments.get_mut(full.number).used = Use::Sealed;
@@ -649,6 +687,70 @@ impl Inner {
             let _ = bell.send(());
         }
         Next::Space(receiver)
+    }
+
+    /// Parts the next batch in two, so that the first fits into so many bytes, if that fills them well. Whether it did.
+    fn part_batch(&mut self, name: LaneName, room: u64) -> bool {
+        let lane = &mut self.lanes[name.index()];
+        let is_open = lane.queue.is_empty();
+        let batch = lane.queue.front_mut().or(lane.open.as_mut());
+        // Changes are made as a whole, or not at all.
+        let Some(batch) = batch.filter(|batch| batch.ops.is_empty()) else {
+            return false;
+        };
+        let end = |part: &Part| short(u64::from(part.offset) + u64::from(part.length));
+        let fits = |count: usize| {
+            let (first, _) = batch.parts.split_at(count);
+            let payload = first.iter().map(end).max().unwrap_or(0);
+            let header = RecordHeader::length_with(first, &self.echo.1, self.unit);
+            long(header + payload.next_multiple_of(self.unit)) <= room
+        };
+        let counts = (1..batch.parts.len()).take_while(|count| fits(*count));
+        let count = counts.last().unwrap_or(0);
+        let filled = batch.parts[..count].iter().map(end).max().unwrap_or(0);
+        if filled < PARTED_MIN {
+            return false;
+        }
+        let Some(mut room) = self
+            .buffers
+            .pop()
+            .or_else(|| Buffer::try_allocate(HEADER_MAX + self.payload_max))
+        else {
+            return false;
+        };
+        let mut parts = batch.parts.split_off(count);
+        let begin = parts.first().map_or(0, |part| part.offset);
+        let begin = begin / RAW_ALIGNMENT_U32 * RAW_ALIGNMENT_U32;
+        for part in &mut parts {
+            part.offset -= begin;
+        }
+        let from = short(u64::from(begin));
+        let left = batch.filled - from;
+        room[HEADER_MAX..HEADER_MAX + left]
+            .copy_from_slice(&batch.room[HEADER_MAX + from..HEADER_MAX + batch.filled]);
+        let zeros = |parts: &[Part]| parts.iter().map(zero_pages).sum();
+        let charged: u64 = parts.iter().map(|part| u64::from(part.length)).sum();
+        let charged = charged.min(batch.charged);
+        let rest = Batch {
+            ops: Vec::new(),
+            room,
+            filled: left,
+            zero_pages: zeros(&parts),
+            durable: batch.durable,
+            // The second comes into the maps after the first.
+            waiters: std::mem::take(&mut batch.waiters),
+            charged,
+            parts,
+        };
+        batch.filled = filled;
+        batch.zero_pages = zeros(&batch.parts);
+        batch.charged -= charged;
+        if is_open {
+            lane.queue.extend(lane.open.replace(rest));
+        } else {
+            lane.queue.insert(1, rest);
+        }
+        true
     }
 
     fn take_record(
@@ -700,15 +802,24 @@ impl Inner {
         self.ops_under_way += u32::from(!batch.ops.is_empty());
         self.since_checkpoint += length;
         self.since_attempt += length;
+        self.since_round += length;
         self.record_bytes += length;
         self.host_bytes += batch.charged;
-        self.state.segments.get_mut(segment.number).staged += 1;
+        let opening = Opening {
+            segment: segment.number,
+            generation: header.generation,
+            place: self.state.segments.place(segment.number),
+        };
+        let found = self.state.segments.get_mut(segment.number);
+        found.staged += 1;
+        found.last = header.number;
         Record {
             number: header.number,
             place,
             buffer: Some(buffer),
             range: start..HEADER_MAX + payload,
             durable: batch.durable,
+            unmarked: (batch.durable && !segment.is_marked).then_some(opening),
             pending: Pending {
                 parts,
                 payload: payload_place,
@@ -725,6 +836,7 @@ impl Inner {
         self.lanes[lane.index()].segment = Some(OpenSegment {
             number: opening.segment,
             filled: long(self.unit),
+            is_marked: false,
         });
     }
 
@@ -749,11 +861,20 @@ impl Inner {
     /// A record was written. It comes into the maps with all those whose turn it is then. If leaves have to be in memory
     /// before, they are returned; [`Self::advance`] follows.
     pub fn finish(&mut self, record: Record) -> Vec<Missing> {
-        if self.buffers.len() < BUFFERS_KEPT {
+        if self.buffers.len() < BUFFERS_KEPT / (HEADER_MAX + self.payload_max) {
             self.buffers.extend(record.buffer);
         }
         if self.failed.is_some() {
             return Vec::new();
+        }
+        if let Some(marked) = record.unmarked {
+            let mut open = self
+                .lanes
+                .iter_mut()
+                .filter_map(|lane| lane.segment.as_mut());
+            if let Some(segment) = open.find(|open| open.number == marked.segment) {
+                segment.is_marked = true;
+            }
         }
         self.written.insert(record.number, record.pending);
         self.advance()
@@ -772,8 +893,9 @@ impl Inner {
                 break;
             }
             let pending = entry.remove();
-            let has_ops = !pending.ops.is_empty();
-            self.ops_under_way -= u32::from(has_ops);
+            self.ops_under_way -= u32::from(!pending.ops.is_empty());
+            let of_segments = |op: &Op| matches!(op, Op::HandOut { .. });
+            let has_ops = !pending.ops.iter().all(of_segments);
             self.state
                 .apply(&pending.parts, pending.payload, pending.ops);
             self.state.applied = number;
@@ -856,9 +978,28 @@ impl Inner {
         let bytes = self.state.segments.bytes();
         let open = self.lanes[LaneName::Moved.index()].segment;
         let left = open.map_or(0, |segment| bytes - segment.filled);
-        let ready = self.state.segments.ready.len();
-        let all = left + long(ready.saturating_sub(LaneName::Moved.floor())) * bytes;
+        let segments = &self.state.segments;
+        // What a checkpoint would gain is not to be lost because it has no room.
+        let for_maps = match segments.reusable().next() {
+            Some(_) => map_reserve(&self.state).saturating_sub(segments.free().count()),
+            None => 0,
+        };
+        let ready = segments.ready.len();
+        let ready = ready.saturating_sub(LaneName::Moved.floor() + for_maps);
+        let all = left + long(ready) * bytes;
         all.saturating_sub(self.moving)
+    }
+}
+
+/// Pages that a part sets to zero.
+const fn zero_pages(part: &Part) -> u64 {
+    match part.kind {
+        PartKind::Zero { pages } => pages as u64,
+        PartKind::Raw { .. }
+        | PartKind::Chunk { .. }
+        | PartKind::Moved { .. }
+        | PartKind::Lost { .. }
+        | PartKind::Op { .. } => 0,
     }
 }
 

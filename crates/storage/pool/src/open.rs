@@ -16,8 +16,8 @@ use crate::drive::Drive;
 use crate::error::PoolError;
 use crate::format::RESERVED_BYTES;
 use crate::format::superblock::{
-    DRIVES_MAX, DriveEntry, LEAVES, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENTS_MAX, Superblock,
-    tail_start,
+    DRIVES_MAX, DriveEntry, HAND_OUTS, LEAVES, Mirror, READ_ONLY_COMPATIBLE_KNOWN, SEGMENTS_MAX,
+    Superblock, tail_start,
 };
 use crate::geometry::segment_bytes_of;
 pub(crate) use crate::labels::Opening;
@@ -238,6 +238,7 @@ pub(crate) async fn create_on(
         newest: Newest {
             superblock: 0,
             number: 0,
+            record: 0,
             segments: Vec::new(),
             tail: None,
         },
@@ -373,7 +374,7 @@ pub(crate) fn assemble(
         recovered.next_generation,
     );
     inner.features = label.incompatible;
-    inner.features_wanted = label.incompatible | LEAVES;
+    inner.features_wanted = label.incompatible | LEAVES | HAND_OUTS;
     if is_read_only {
         inner.failed = Some(Failure::ReadOnly);
     }

@@ -10,9 +10,9 @@ use uuid::Uuid;
 use crate::desk::Desk;
 use crate::drive::Drive;
 use crate::error::PoolError;
+use crate::format::PAGE_BYTES;
 use crate::format::op::{Op, SnapshotMember, VolumeRecord};
-use crate::format::record::{LayerId, PartKind};
-use crate::format::{PAGE_BYTES, crc};
+use crate::format::record::LayerId;
 use crate::log::{Failure, Inner, LaneName, OpenVolume, Piece, Target, settle_all};
 use crate::members::{Label, Members};
 use crate::place::{Codec, Place};
@@ -53,6 +53,8 @@ pub struct Newest {
     /// Number of the superblock that names it.
     pub superblock: u64,
     pub number: u64,
+    /// The last record that it has in its maps.
+    pub record: u64,
     /// Segments that its stream lies in.
     pub segments: Vec<u32>,
     /// Where the next leaf goes, if there is room behind the others.
@@ -505,15 +507,9 @@ impl Pool {
     }
 
     async fn log_change(self: &Arc<Self>, io: &Io, op: Op) -> Result<(), PoolError> {
-        let bytes = op.encode();
-        let piece = Piece {
-            page: 0,
-            kind: PartKind::Op { crc: crc(&bytes) },
-            bytes: bytes.into(),
-            op: Some(op),
-        };
+        let pieces = vec![Piece::change(op)];
         let target = Target::Layer(LayerId(0));
-        let put = self.put(io, LaneName::Spare, target, vec![piece], true, false);
+        let put = self.put(io, LaneName::Spare, target, pieces, true, false);
         let outcomes = put.await.map_err(|failure| self.error(failure))?;
         let result = settle_all(outcomes).await;
         result.map_err(|failure| self.error(failure))

@@ -368,13 +368,30 @@ impl Pool {
         place: Place,
         length: usize,
     ) -> Result<(Buffer, usize), ReadError> {
+        self.read_bytes_to(io, place, length, None).await
+    }
+
+    /// The same. `buffer`: memory that is used for it, if it is large enough.
+    pub(crate) async fn read_bytes_to(
+        &self,
+        io: &Io,
+        place: Place,
+        length: usize,
+        buffer: Option<Buffer>,
+    ) -> Result<(Buffer, usize), ReadError> {
         let missing = || ReadError::Io(io::ErrorKind::NotFound.into());
         let drive = self.drive(place).ok_or_else(missing)?;
         let unit = long(drive.align);
         let begin = place.offset() / unit * unit;
         let end = (place.offset() + long(length)).next_multiple_of(unit);
-        let read = drive.read_new(io, begin, short(end - begin)).await;
-        let buffer = read.map_err(ReadError::Io)?;
+        let length = short(end - begin);
+        let buffer = buffer.filter(|buffer| buffer.len() >= length);
+        let buffer = match buffer.or_else(|| Buffer::try_allocate(length)) {
+            Some(buffer) => buffer,
+            None => return Err(ReadError::Io(io::ErrorKind::OutOfMemory.into())),
+        };
+        let (read, buffer) = drive.read(io, begin, buffer, 0..length).await;
+        read.map_err(ReadError::Io)?;
         Ok((buffer, short(place.offset() - begin)))
     }
 }

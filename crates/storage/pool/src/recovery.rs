@@ -3,6 +3,7 @@
 //! The newest checkpoint is loaded. Then the segments that it handed out are read, and the records in them replayed in
 //! the order of their numbers. A torn record does not end that: later ones may have been flushed.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use longshore_volume::Io;
@@ -13,11 +14,12 @@ use crate::error::PoolError;
 use crate::format::FormatError;
 use crate::format::long;
 use crate::format::op::Op;
-use crate::format::record::RecordHeader;
-use crate::format::superblock::Superblock;
+use crate::format::record::{Part, RecordHeader};
+use crate::format::superblock::{HAND_OUTS, Superblock};
 use crate::inspect::{Inspection, has_ops};
 use crate::leaves::LeafReader;
 use crate::load::{Loader, damaged};
+use crate::place::Place;
 use crate::pool::Newest;
 use crate::search::{Found, Search};
 use crate::segments::{Segments, Use};
@@ -52,31 +54,59 @@ pub async fn recover(
         drives,
         segments: &loaded.state.segments,
     };
-    let found = search.records(&loaded.hand_out).await?;
+    let inspection = Inspection { io, label, drives };
+    let mut log = Log {
+        label,
+        search,
+        inspection,
+        applied: loaded.state.applied,
+        found: Found::default(),
+        hand_out: std::mem::take(&mut loaded.hand_out),
+        next_generation: loaded.next_generation,
+        known: HashSet::new(),
+        suspect: None,
+    };
+    log.read().await?;
+    let Log {
+        found,
+        hand_out,
+        next_generation,
+        suspect,
+        ..
+    } = log;
     let used = found.used.clone();
-    // No more records than there is room for.
-    let room = long(loaded.hand_out.len()) * loaded.state.segments.bytes() / 4096;
-    let last = found
-        .by_number
-        .last_key_value()
-        .map_or(0, |(number, _)| *number);
-    if last > loaded.state.applied.saturating_add(room) {
-        let source = FormatError::Field("its number");
-        return Err(damaged(label, "a record", source));
-    }
     let replay = Replay {
-        inspection: Inspection { io, label, drives },
+        inspection,
         leaves: LeafReader { io, label, drives },
         found,
     };
     let (replayed, torn, last) = replay.run(&mut loaded.state).await?;
-    for (segment, generation) in &loaded.hand_out {
+    if let Some(number) = suspect.filter(|_| label.incompatible & HAND_OUTS != 0) {
+        // A record that was not found may have handed out segments. Nothing lived there, and by those that were found
+        // nothing does.
+        let search = Search {
+            io,
+            label,
+            drives,
+            segments: &loaded.state.segments,
+        };
+        let most = u64::from(loaded.state.segments.count()) * u64::from(2 * HAND_OUTS_MAX);
+        let generations = next_generation..next_generation.saturating_add(most);
+        if search.is_any_begun(generations).await {
+            return Err(PoolError::RecordLost {
+                pool: label.name.clone(),
+                number,
+            });
+        }
+    }
+    for (segment, generation) in &hand_out {
         let is_used = used.contains(segment);
         let segment = loaded.state.segments.get_mut(*segment);
         if matches!(segment.used, Use::Map | Use::Leaves) {
             continue;
         }
         segment.generation = *generation;
+        segment.last = last;
         segment.used = if is_used || segment.live > 0 {
             Use::Sealed
         } else {
@@ -90,11 +120,140 @@ pub async fn recover(
         state: loaded.state,
         newest: loaded.newest,
         next,
-        next_generation: loaded.next_generation,
+        next_generation,
         replayed,
         torn,
         used,
     })
+}
+
+/// The log behind a checkpoint, while it is read.
+struct Log<'a> {
+    label: &'a Superblock,
+    search: Search<'a>,
+    inspection: Inspection<'a>,
+    /// The last record in the checkpoint.
+    applied: u64,
+    found: Found,
+    /// Segments that may have been written, in the order of their use, with their generations.
+    hand_out: Vec<(u32, u64)>,
+    /// Generations from this one on were not handed out, as far as is known.
+    next_generation: u64,
+    /// Those that records handed out.
+    known: HashSet<(u32, u64)>,
+    /// A record that may have handed out segments, and cannot be read.
+    suspect: Option<u64>,
+}
+
+impl Log<'_> {
+    /// Finds the records, in segments that the checkpoint handed out, and in those that records did.
+    async fn read(&mut self) -> Result<(), PoolError> {
+        let mut looked = Vec::new();
+        let mut read = BTreeSet::new();
+        loop {
+            self.search
+                .records(&self.hand_out, &mut looked, &mut self.found)
+                .await;
+            let before = self.hand_out.len();
+            self.take_hand_outs(&mut read).await?;
+            #[cfg(test)]
+            if crate::testing::has_planted(crate::testing::Planted::ForgetsHandOuts) {
+                self.hand_out.truncate(before);
+            }
+            if self.hand_out.len() == before {
+                break;
+            }
+        }
+        self.check_numbers()
+    }
+
+    /// Takes note of the segments that records handed out. `read`: those that were looked at before.
+    async fn take_hand_outs(&mut self, read: &mut BTreeSet<u64>) -> Result<(), PoolError> {
+        let records = &self.found.by_number;
+        self.suspect = None;
+        let mut handed_out = Vec::new();
+        let mut before = self.applied;
+        for number in records.range(self.applied + 1..).map(|(number, _)| *number) {
+            // Of several that are missing, the last one's parts are known.
+            if number - before > 2 {
+                self.suspect = self.suspect.or(Some(before + 1));
+            }
+            for number in (before + 1).max(number - 1)..=number {
+                if read.contains(&number) {
+                    continue;
+                }
+                let Some((parts, payload)) = parts_of(records, &self.search, number) else {
+                    self.suspect = self.suspect.or(Some(number));
+                    continue;
+                };
+                if has_ops(&parts) {
+                    let inspected = self.inspection.inspect(&parts, payload).await?;
+                    if inspected.lacks_ops(&parts) {
+                        self.suspect = self.suspect.or(Some(number));
+                        continue;
+                    }
+                    handed_out.extend(inspected.ops.into_iter().filter_map(|op| match op {
+                        Op::HandOut { segments } => Some(segments),
+                        _ => None,
+                    }));
+                }
+                read.insert(number);
+            }
+            before = number;
+        }
+        handed_out
+            .iter()
+            .try_for_each(|segments| self.take(segments))
+    }
+
+    fn take(&mut self, segments: &[(u32, u64)]) -> Result<(), PoolError> {
+        let most = self.search.segments.count().saturating_mul(HAND_OUTS_MAX);
+        let is_odd = |(number, generation): &(u32, u64)| {
+            !self.search.segments.exists(*number) || *generation >= GENERATIONS_END
+        };
+        if segments.iter().any(is_odd) || long(self.hand_out.len()) > u64::from(most) {
+            let source = FormatError::Field("a segment that was handed out");
+            return Err(damaged(self.label, "a change of the catalogue", source));
+        }
+        for (number, generation) in segments {
+            // Each list is there twice.
+            if self.known.insert((*number, *generation)) {
+                self.hand_out.push((*number, *generation));
+            }
+            self.next_generation = self.next_generation.max(generation + 1);
+        }
+        Ok(())
+    }
+
+    /// No more records than there is room for.
+    fn check_numbers(&self) -> Result<(), PoolError> {
+        let room = long(self.hand_out.len()) * self.search.segments.bytes() / 4096;
+        let last = self.found.by_number.last_key_value();
+        if last.is_some_and(|(last, _)| *last > self.applied.saturating_add(room)) {
+            let source = FormatError::Field("its number");
+            return Err(damaged(self.label, "a record", source));
+        }
+        Ok(())
+    }
+}
+
+/// How often a segment may be handed out between two checkpoints, on average.
+const HAND_OUTS_MAX: u32 = 4;
+
+/// Generations from this one on are none.
+const GENERATIONS_END: u64 = 1 << 62;
+
+/// What a record held, by its own header or by that of the next, and where its payload lies.
+fn parts_of(
+    records: &BTreeMap<u64, (RecordHeader, Place)>,
+    search: &Search<'_>,
+    number: u64,
+) -> Option<(Arc<[Part]>, Place)> {
+    if let Some((header, payload)) = records.get(&number) {
+        return Some((header.parts.clone(), *payload));
+    }
+    let (next, _) = records.get(&(number + 1))?;
+    lies_in_a_segment(search.segments, next).then(|| (next.echo.clone(), next.echo_place))
 }
 
 /// Records whose leaves are read ahead.

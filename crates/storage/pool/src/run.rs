@@ -6,6 +6,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use futures_channel::oneshot;
 use longshore_reactor::carry_out;
@@ -45,6 +46,11 @@ impl Drop for Running {
 /// A volume begins to work on this thread.
 pub fn begin_work() {
     AT_WORK.set(AT_WORK.get() + 1);
+}
+
+/// Whether a volume works on this thread. Where none does, somebody waits for what runs here to end.
+pub fn is_at_work() -> bool {
+    AT_WORK.get() > 0
 }
 
 /// A volume ends its work on this thread. Once none is left, this waits for the tasks there: they may write what volumes
@@ -99,7 +105,13 @@ pub fn block_on<T: 'static, F: Future<Output = T> + 'static>(work: impl FnOnce(I
         {
             return value;
         }
-        thread::park();
+        match executor.next_deadline() {
+            Some(deadline) => {
+                thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+                executor.expire(Instant::now(), &mut storage);
+            }
+            None => thread::park(),
+        }
         executor.proceed(&mut storage);
     }
 }

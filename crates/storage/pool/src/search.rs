@@ -1,23 +1,27 @@
 //! Records of the log, as they are found on the drives.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
 use crate::drive::Drive;
-use crate::error::PoolError;
 use crate::format::record::{HEADER_MAX, RecordHeader};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{long, short};
 use crate::place::Place;
-use crate::segments::Segments;
+use crate::segments::{Segments, Use};
 use crate::side::Side;
 
 /// Bytes that are read at once when a segment is searched for records.
 const WINDOW: usize = 1 << 20;
+
+/// Headers of segments that are read at once.
+const READS_MAX: usize = 32;
 
 /// Records that were found.
 #[derive(Debug, Default)]
@@ -35,38 +39,74 @@ pub struct Search<'a> {
 }
 
 impl Search<'_> {
-    pub async fn records(&self, hand_out: &[(u32, u64)]) -> Result<Found, PoolError> {
-        let mut found = Found {
-            by_number: BTreeMap::new(),
-            used: Vec::new(),
-        };
-        let mut begun = Vec::new();
-        for (segment, generation) in hand_out {
-            let mut best = Begun::No;
+    /// Looks for records in segments that were handed out, in this order. `looked`: what was found out about the first of
+    /// them before.
+    pub async fn records(
+        &self,
+        hand_out: &[(u32, u64)],
+        looked: &mut Vec<Looked>,
+        found: &mut Found,
+    ) {
+        for (segment, generation) in hand_out.iter().skip(looked.len()) {
+            let mut begun = Begun::No;
             for (_, side) in self.drive(self.segments.place(*segment)).current() {
-                best = best.max(self.begun(side, *segment, *generation).await);
+                begun = begun.max(self.begun(side, *segment, *generation).await);
             }
-            begun.push(best);
+            looked.push(Looked {
+                begun,
+                is_searched: false,
+            });
         }
         // Segments are used in their order: those before one that was begun were, whatever their headers say now.
-        let last = begun.iter().rposition(|begun| *begun == Begun::Yes);
+        let last = looked.iter().rposition(|it| it.begun == Begun::Yes);
         for (place, (segment, generation)) in hand_out.iter().enumerate() {
-            let is_searched =
-                last.is_some_and(|last| place <= last) || begun[place] == Begun::Perhaps;
-            if !is_searched {
+            let Looked { begun, is_searched } = looked[place];
+            let is_wanted = last.is_some_and(|last| place <= last) || begun == Begun::Perhaps;
+            if is_searched || !is_wanted {
                 continue;
             }
+            looked[place].is_searched = true;
             let before = found.by_number.len();
             // A record may be whole on one side of a mirror alone.
             for (_, side) in self.drive(self.segments.place(*segment)).current() {
-                self.segment(side, *segment, Some(*generation), &mut found)
-                    .await;
+                self.segment(side, *segment, Some(*generation), found).await;
             }
-            if begun[place] == Begun::Yes || found.by_number.len() > before {
+            if begun == Begun::Yes || found.by_number.len() > before {
                 found.used.push(*segment);
             }
         }
-        Ok(found)
+    }
+
+    /// Whether a segment of which nothing lives was begun with one of these generations.
+    pub async fn is_any_begun(&self, generations: Range<u64>) -> bool {
+        let dead = self.segments.iter();
+        let dead = dead.filter(|(_, it)| it.used == Use::Sealed && it.live == 0);
+        let generations = &generations;
+        let heads = dead.map(|(segment, _)| async move {
+            let place = self.segments.place(segment);
+            for (_, side) in self.drive(place).current() {
+                let read = side
+                    .read_new(self.io, place.offset(), unit(self.label))
+                    .await;
+                let header = read.ok().and_then(|head| SegmentHeader::decode(&head).ok());
+                let is_later = header.is_some_and(|header| {
+                    header.pool == self.label.pool
+                        && header.segment == segment
+                        && generations.contains(&header.generation)
+                });
+                if is_later {
+                    return true;
+                }
+            }
+            false
+        });
+        let mut heads = stream::iter(heads).buffer_unordered(READS_MAX);
+        while let Some(is_later) = heads.next().await {
+            if is_later {
+                return true;
+            }
+        }
+        false
     }
 
     fn drive(&self, place: Place) -> &Drive {
@@ -172,6 +212,13 @@ impl Search<'_> {
             at += step;
         }
     }
+}
+
+/// What was found out about a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked {
+    begun: Begun,
+    is_searched: bool,
 }
 
 /// Whether a segment was begun since the checkpoint.

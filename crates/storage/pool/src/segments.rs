@@ -35,6 +35,8 @@ pub struct Segment {
     pub live: u64,
     /// Records that are written and not yet in the maps.
     pub staged: u32,
+    /// Number of the last record there, or a higher one.
+    pub last: u64,
     pub used: Use,
 }
 
@@ -55,6 +57,12 @@ pub struct Segments {
     /// Bytes that live in all of them.
     pub live: u64,
 }
+
+/// What a segment has to gain to be cleaned: this part of what the emptiest one gains.
+const GAIN_SHARE: u64 = 4;
+
+/// What the worth of cleaning a segment is counted in, so that small ones differ.
+const WORTH_UNIT: u128 = 1 << 20;
 
 /// Keeps a segment from being used anew.
 #[derive(Debug)]
@@ -98,6 +106,7 @@ impl Segments {
             generation: 0,
             live: 0,
             staged: 0,
+            last: 0,
             used: match drive.is_removed() {
                 true => Use::Gone,
                 false => Use::Free,
@@ -414,6 +423,17 @@ impl Segments {
             .filter(|segment| !self.is_closed || !self.is_leaving(*segment))
     }
 
+    /// Those of them that have no records behind a checkpoint whose last record is this one.
+    pub fn reusable_behind(&self, record: u64) -> impl Iterator<Item = u32> {
+        #[cfg(test)]
+        let record = match crate::testing::has_planted(crate::testing::Planted::HandsOutNeeded) {
+            true => u64::MAX,
+            false => record,
+        };
+        self.reusable()
+            .filter(move |segment| self.get(*segment).last <= record)
+    }
+
     /// Segments that can be written, now or with the next checkpoint.
     #[must_use]
     pub fn spare(&self) -> usize {
@@ -433,23 +453,49 @@ impl Segments {
     /// does not hand out.
     #[must_use]
     pub fn can_gain(&self, kept: usize) -> bool {
-        self.free().count() > kept || self.reusable().next().is_some() || self.victim(&[]).is_some()
+        self.free().count() > kept
+            || self.reusable().next().is_some()
+            || self.victims().next().is_some()
     }
 
-    /// The sealed segment with the least live bytes, if cleaning it gains anything. `except`: those that are
-    /// being cleaned.
+    /// Bytes that what moves of a segment may take: a part of its size beside what lives there.
     #[must_use]
-    pub fn victim(&self, except: &[u32]) -> Option<u32> {
-        self.iter()
-            .filter(|(number, found)| {
-                found.used == Use::Sealed
-                    && found.staged == 0
-                    && found.live > 0
-                    && !self.is_leaving(*number)
-                    && found.live + self.bytes / 64 < self.bytes
-                    && !except.contains(number)
-            })
-            .min_by_key(|(_, found)| found.live)
+    pub const fn moves_of(&self, segment: &Segment) -> u64 {
+        segment.live + self.bytes / 16
+    }
+
+    /// Sealed segments whose cleaning gains anything.
+    fn victims(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        self.iter().filter(|(number, found)| {
+            found.used == Use::Sealed
+                && found.staged == 0
+                && found.live > 0
+                && !self.is_leaving(*number)
+                && found.live + self.bytes / 64 < self.bytes
+        })
+    }
+
+    /// The segment to be cleaned next, if cleaning gains anything. `except`: those that are being cleaned.
+    ///
+    /// What has been there for long, and still lives, will live on: the space that is gained there stays gained. So
+    /// what a segment gains counts by its age, and by what moving it costs. But no segment is taken that gains far less
+    /// than the emptiest of the others. `next_generation`: the one to be handed out next. `room`: bytes that moves may take.
+    #[must_use]
+    pub fn victim(&self, except: &[u32], next_generation: u64, room: u64) -> Option<u32> {
+        let gain = |found: &Segment| self.bytes - found.live;
+        let worth = |found: &Segment| {
+            let age = next_generation.saturating_sub(found.generation);
+            let cost = self.bytes + found.live;
+            u128::from(gain(found)) * u128::from(age) * WORTH_UNIT / u128::from(cost)
+        };
+        let fitting = || {
+            self.victims()
+                .filter(|(number, it)| !except.contains(number) && self.moves_of(it) <= room)
+        };
+        let most = fitting().map(|(_, found)| gain(found)).max()?;
+        fitting()
+            .filter(|(_, found)| gain(found) >= most / GAIN_SHARE)
+            .max_by_key(|(_, found)| worth(found))
             .map(|(number, _)| number)
     }
 }
@@ -496,8 +542,8 @@ mod tests {
         assert_eq!(dead(&segments), [0]);
         segments.add_live(segments.place(0), 16);
         assert!(dead(&segments).is_empty());
-        assert_eq!(segments.victim(&[]), Some(0));
+        assert_eq!(segments.victim(&[], 1, u64::MAX), Some(0));
         segments.sub_live(segments.place(0), 16);
-        assert_eq!(segments.victim(&[]), None);
+        assert_eq!(segments.victim(&[], 1, u64::MAX), None);
     }
 }

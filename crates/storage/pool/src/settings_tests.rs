@@ -7,7 +7,7 @@ use longshore_volume::testing::client::write_request;
 use longshore_volume::testing::{TestStorage, VolumeClient};
 use longshore_volume::{Extent, Volume, VolumeError, VolumeSpec};
 
-use crate::format::superblock::{LEAVES, SETTINGS, Superblock, ZSTD, copies};
+use crate::format::superblock::{HAND_OUTS, LEAVES, SETTINGS, Superblock, ZSTD, copies};
 use crate::place::Codec;
 use crate::tests::Scene;
 use crate::{NewVolume, POOL, Pool, PoolError, RESERVE_FULL, VolumeSettings};
@@ -90,18 +90,19 @@ fn text(seed: u64, length: usize) -> Vec<u8> {
 #[test]
 fn superblocks_name_zstd_before_there_is_any() {
     let scene = Scene::new();
+    let usual = LEAVES | HAND_OUTS;
     {
         let pool = scene.create(1);
         make_with(&pool, "a", MIB, 0, Codec::Lz4).expect("a volume");
         pool.close().expect("closed");
-        assert_eq!(features(&scene), LEAVES);
+        assert_eq!(features(&scene), usual);
         make_with(&pool, "b", MIB, 0, Codec::Zstd).expect("a volume");
-        assert_eq!(features(&scene), LEAVES | ZSTD);
+        assert_eq!(features(&scene), usual | ZSTD);
     }
     let pool = scene.open(1);
-    assert_eq!(features(&scene), LEAVES | ZSTD);
+    assert_eq!(features(&scene), usual | ZSTD);
     set_codec(&pool, "a", Codec::Raw);
-    assert_eq!(features(&scene), LEAVES | ZSTD | SETTINGS);
+    assert_eq!(features(&scene), usual | ZSTD | SETTINGS);
     drop(pool);
     let pool = scene.open(1);
     assert_eq!(pool.volumes()[0].codec, Codec::Raw);

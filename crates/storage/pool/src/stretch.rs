@@ -1,6 +1,7 @@
 //! A part of a segment, read at once for cleaning.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use futures_util::stream::{self, StreamExt};
 use longshore_reactor::buffer::Buffer;
@@ -18,25 +19,49 @@ const READ: usize = if cfg!(test) { 24 << 10 } else { 512 << 10 };
 const READS_MAX: usize = 4;
 
 /// See the module documentation.
-pub struct Stretch {
+pub struct Stretch<'a> {
     first: Place,
     /// Each is [`READ`] long, but for the last; with the bytes before those that were asked for.
     pieces: Vec<Option<(Buffer, usize)>>,
     length: usize,
+    stock: &'a Stock,
 }
 
-impl Stretch {
+impl Drop for Stretch<'_> {
+    fn drop(&mut self) {
+        let buffers = self.pieces.drain(..).flatten();
+        self.stock
+            .0
+            .borrow_mut()
+            .extend(buffers.map(|(buffer, _)| buffer));
+    }
+}
+
+/// Memory of stretches that are not needed any more, for the next ones.
+#[derive(Debug, Default)]
+pub struct Stock(RefCell<Vec<Buffer>>);
+
+impl Stock {
+    /// A buffer that was used before, if there is one.
+    fn take(&self) -> Option<Buffer> {
+        self.0.borrow_mut().pop()
+    }
+}
+
+impl<'a> Stretch<'a> {
     /// Reads so many bytes. Pieces that cannot be read are left out.
-    pub async fn read(pool: &Pool, io: &Io, first: Place, length: usize) -> Self {
+    pub async fn read(pool: &Pool, io: &Io, stock: &'a Stock, first: Place, length: usize) -> Self {
         let reads = (0..length).step_by(READ).map(|at| async move {
             let place = first.plus(long(at));
-            let read = pool.read_bytes(io, place, READ.min(length - at)).await;
-            read.ok()
+            let buffer = stock.take();
+            let read = pool.read_bytes_to(io, place, READ.min(length - at), buffer);
+            read.await.ok()
         });
         Self {
             first,
             pieces: stream::iter(reads).buffered(READS_MAX).collect().await,
             length,
+            stock,
         }
     }
 
@@ -96,10 +121,12 @@ mod tests {
             }
             (buffer, skip)
         };
+        let stock = Stock::default();
         let mut stretch = Stretch {
             first: Place::new(1, 1 << 20),
             pieces: (0..4).map(|number| Some(piece(number))).collect(),
             length,
+            stock: &stock,
         };
         let at = |offset: usize| stretch.first.plus(long(offset));
         for (from, count) in [(0, 10), (READ - 16, 20), (READ, READ), (16, length - 16)] {

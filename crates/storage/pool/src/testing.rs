@@ -42,6 +42,12 @@ pub enum Planted {
     CopiesNothing,
     /// A rebuild takes records for all that there are, whichever are missing.
     ForgetsMissing,
+    /// Segments are handed out before what replaced their data is on the medium.
+    HandsOutEarly,
+    /// Segments are handed out whose records recovery needs.
+    HandsOutNeeded,
+    /// Recovery does not look for segments that records handed out.
+    ForgetsHandOuts,
     /// A drive that is added has its superblocks together with the others.
     ListsBeforeTheDrive,
 }
@@ -74,6 +80,21 @@ pub fn set_cache_room(leaves: Option<usize>) {
 #[must_use]
 pub fn cache_room() -> Option<usize> {
     ROOM.get()
+}
+
+thread_local! {
+    static HANDED_OUT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Takes note of segments that a record hands out.
+pub fn note_hand_out(count: usize) {
+    HANDED_OUT.set(HANDED_OUT.get() + long(count));
+}
+
+/// Segments that records have handed out on this thread.
+#[must_use]
+pub fn handed_out() -> u64 {
+    HANDED_OUT.get()
 }
 
 /// A source of numbers that look random, and are the same each time.

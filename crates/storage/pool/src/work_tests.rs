@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore_volume::testing::{TestStorage, VolumeClient};
 use longshore_volume::{Volume, VolumeSpec};
 
-use crate::format::superblock::{LEAVES, REMOVED_DRIVES};
+use crate::format::superblock::{HAND_OUTS, LEAVES, REMOVED_DRIVES};
 use crate::place::Codec;
 use crate::{NewDrive, NewPool, NewVolume, POOL, Pool, PoolError, Work, WorkState, wipe_drives};
 
@@ -158,7 +158,7 @@ fn numbers_of_removed_drives_stay_free_and_the_last_are_used_again() {
         // The one in the middle is a gap as long as another follows.
         assert_eq!(label.drives.len(), if number == 1 { 3 } else { 1 });
         let removed = if number == 1 { REMOVED_DRIVES } else { 0 };
-        assert_eq!(label.incompatible, LEAVES | removed);
+        assert_eq!(label.incompatible, LEAVES | HAND_OUTS | removed);
     }
     let scene = scene.reopen(&[0]);
     scene.verify(20);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
+use crate::drive::Drive;
 use crate::error::is_full;
 use crate::format::segment::SegmentHeader;
 use crate::leaves::Purpose;
@@ -67,6 +68,17 @@ impl Pool {
             .reserve(io, offset, u64::from(self.label.segment_bytes))
             .await;
         reserved.map_err(BeginError::Io)?;
+        // It is brought to the medium before the first record that has to be there, or together with others.
+        self.write_segment_header(io, &drive, opening, false).await
+    }
+
+    async fn write_segment_header(
+        &self,
+        io: &Io,
+        drive: &Drive,
+        opening: Opening,
+        is_durable: bool,
+    ) -> Result<(), BeginError> {
         let header = SegmentHeader {
             pool: self.label.pool,
             segment: opening.segment,
@@ -75,7 +87,10 @@ impl Pool {
         let bytes = header.encode(self.unit());
         let mut buffer = Buffer::try_allocate(bytes.len()).ok_or(BeginError::OutOfMemory)?;
         buffer.copy_from_slice(&bytes);
-        let (result, _) = drive.write(io, offset, buffer, 0..bytes.len(), true).await;
+        let offset = opening.place.offset();
+        let (result, _) = drive
+            .write(io, offset, buffer, 0..bytes.len(), is_durable)
+            .await;
         result.map_err(BeginError::Io)
     }
 
@@ -87,6 +102,19 @@ impl Pool {
             .buffer
             .take()
             .ok_or(std::io::ErrorKind::InvalidInput)?;
+        if let Some(opening) = record.unmarked {
+            loop {
+                let written = self.write_segment_header(io, &drive, opening, true);
+                match written.await {
+                    Ok(()) => break,
+                    Err(BeginError::OutOfMemory) => {
+                        io.sleep_until(Instant::now() + MEMORY_WAIT).await;
+                    }
+                    Err(BeginError::Io(error)) => return Err(error),
+                    Err(BeginError::NoDrive) => return Err(std::io::ErrorKind::NotFound.into()),
+                }
+            }
+        }
         let (offset, range) = (record.place.offset(), record.range.clone());
         let (result, buffer) = drive.write(io, offset, buffer, range, record.durable).await;
         record.buffer = Some(buffer);

@@ -48,7 +48,14 @@ pub enum Op {
         quota: u64,
         reserve: u64,
     },
+    /// Segments may be written, in this order, with these generations.
+    HandOut {
+        segments: Vec<(u32, u64)>,
+    },
 }
+
+/// Most segments that a change hands out.
+pub const HANDED_OUT_MAX: usize = 1024;
 
 /// A volume, as the catalogue keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +197,14 @@ impl Op {
                 bytes.u64(*quota);
                 bytes.u64(*reserve);
             }
+            Self::HandOut { segments } => {
+                bytes.u8(10);
+                bytes.u16(u16::try_from(segments.len()).expect("at most 1024"));
+                for (number, generation) in segments {
+                    bytes.u32(*number);
+                    bytes.u64(*generation);
+                }
+            }
         }
         bytes
     }
@@ -247,6 +262,15 @@ impl Op {
                 let volume = VolumeRecord::decode(&mut take)?;
                 let reserve = take.u64()?;
                 Self::CreateVolume(VolumeRecord { reserve, ..volume })
+            }
+            10 => {
+                let count = take.u16()?;
+                if usize::from(count) > HANDED_OUT_MAX {
+                    return Err(FormatError::Field("the number of segments"));
+                }
+                let segments = (0..count).map(|_| Ok((take.u32()?, take.u64()?)));
+                let segments = segments.collect::<Result<_, FormatError>>()?;
+                Self::HandOut { segments }
             }
             _ => return Err(FormatError::Field("the kind of a change")),
         };
@@ -314,6 +338,9 @@ mod tests {
             Op::DeleteSnapshot {
                 volume: "disk0".into(),
                 name: "monday".into(),
+            },
+            Op::HandOut {
+                segments: vec![(7, 12), (3, 13)],
             },
         ];
         for op in all {

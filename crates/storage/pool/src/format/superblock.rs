@@ -29,8 +29,10 @@ pub const SETTINGS: u64 = 1 << 2;
 pub const MIRRORS: u64 = 1 << 3;
 /// An incompatible feature: checkpoints say where leaves lie, instead of having them.
 pub const LEAVES: u64 = 1 << 4;
+/// An incompatible feature: records may hand out segments.
+pub const HAND_OUTS: u64 = 1 << 5;
 /// Features that a version has to know to open the pool at all.
-pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS | MIRRORS | LEAVES;
+pub const INCOMPATIBLE_KNOWN: u64 = REMOVED_DRIVES | ZSTD | SETTINGS | MIRRORS | LEAVES | HAND_OUTS;
 /// Features that a version has to know to write to the pool.
 pub const READ_ONLY_COMPATIBLE_KNOWN: u64 = 0;
 
