@@ -24,7 +24,7 @@ use crate::format::record::{
 };
 use crate::format::{crc, long, short};
 use crate::place::{Codec, Place, STEP};
-use crate::reserve::{map_reserve, spare_wanted};
+use crate::reserve::map_reserve;
 use crate::room::Room;
 use crate::segments::Use;
 use crate::shared::Shared;
@@ -69,15 +69,12 @@ const WRITERS: u32 = 2;
 /// The same, while full batches wait.
 const WRITERS_MAX: u32 = 6;
 
-/// Where segments are scarce, a batch of fewer parts than these waits for company while another is written: headers take
+/// A batch of fewer parts than these waits for company while a record of more than it has is written: headers take time and
 /// space, too.
-const COLLECTED_PARTS: usize = 16;
+const COLLECTED_PARTS: usize = 64;
 
 /// Least bytes of payload that a batch is parted for, to fill the end of a segment.
 const PARTED_MIN: usize = 16 << 10;
-
-/// Segments are scarce when data can begin no more than these, though many are free.
-const SCARCE: usize = 4;
 
 /// Batches of a lane that wait; whoever has more to write waits itself.
 const QUEUE_MAX: usize = 8;
@@ -201,10 +198,9 @@ struct Lane {
 impl Lane {
     /// Whether the open batch may wait for another writer to finish, and grow meanwhile.
     fn collects(&self) -> bool {
-        let grows = |open: &Batch| !open.durable && open.parts.len() < COLLECTED_PARTS;
-        self.queue.is_empty()
-            && self.last_parts >= COLLECTED_PARTS / 2
-            && self.open.as_ref().is_some_and(grows)
+        let enough = self.last_parts.min(COLLECTED_PARTS);
+        let grows = |open: &Batch| !open.durable && open.parts.len() < enough;
+        self.queue.is_empty() && self.open.as_ref().is_some_and(grows)
     }
 }
 
@@ -322,8 +318,6 @@ pub struct Inner {
     pub record_bytes: u64,
     /// What the segments that are being cleaned may take elsewhere.
     pub moving: u64,
-    /// Segments are scarce when no more than these can be begun.
-    scarce: usize,
     /// Changes that no record tells of, by [the catalogue's count](crate::catalog::Catalog::moves), in the last checkpoint.
     pub moves_before: u64,
 }
@@ -362,7 +356,6 @@ impl Inner {
             host_bytes: 0,
             record_bytes: 0,
             moving: 0,
-            scarce: 0,
             moves_before: 0,
             state,
         }
@@ -440,10 +433,9 @@ impl Inner {
         for piece in pieces.drain(..) {
             self.place(lane, layer, piece, durable, &mut outcomes);
         }
-        let is_scarce = self.is_scarce(lane);
         let lane = &mut self.lanes[lane.index()];
         let is_large = |batch: &Batch| batch.filled >= self.payload_max / 2;
-        let most = if is_scarce && lane.collects() {
+        let most = if lane.collects() {
             1
         } else if lane.queue.is_empty() && !lane.open.as_ref().is_some_and(is_large) {
             WRITERS
@@ -458,12 +450,6 @@ impl Inner {
     /// Counts the room for data anew.
     pub fn measure(&mut self) {
         self.room.measure(&self.state);
-        let wanted = spare_wanted(&self.state);
-        // Where much is free, cleaning is not what holds writers up.
-        self.scarce = match self.state.segments.spare() > wanted + wanted / 2 {
-            true => LaneName::Data.floor() + SCARCE,
-            false => wanted,
-        };
     }
 
     /// Resolves when something of a lane has come further: a record was begun, or all that were begun are in the maps.
@@ -606,11 +592,6 @@ impl Inner {
         outcomes
     }
 
-    /// Whether what a lane writes has to be gained by cleaning.
-    fn is_scarce(&self, lane: LaneName) -> bool {
-        lane == LaneName::Data && self.state.segments.ready.len() <= self.scarce
-    }
-
     /// Whether a lane may begin another segment. Data leaves enough for the next checkpoint, however the maps have grown.
     pub fn may_begin(&self, lane: LaneName) -> bool {
         let ready = self.state.segments.ready.len();
@@ -635,9 +616,8 @@ impl Inner {
         if let Some(failed) = self.failed {
             self.fail_lane(name, failed);
         }
-        let is_scarce = self.is_scarce(name);
         let lane = &mut self.lanes[name.index()];
-        if is_scarce && lane.writers > 1 && lane.collects() {
+        if lane.writers > 1 && lane.collects() {
             lane.writers -= 1;
             return Next::Nothing;
         }
