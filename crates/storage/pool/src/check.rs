@@ -1,6 +1,7 @@
 //! Checks a pool without writing to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,9 +15,14 @@ use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
 use crate::report::Report;
 use crate::segments::Use;
-use crate::walk::Walk;
+use crate::state::State;
+use crate::walk::{Found, Walk};
+
+/// Pages whose chunks are in memory at once. The maps are walked over once more for each so many.
+const PAGES_MAX: u64 = if cfg!(test) { 64 } else { 1 << 20 };
 
 /// A chunk, and who refers to it.
+#[derive(Debug)]
 struct Chunk {
     stored: Stored,
     layer: LayerId,
@@ -59,15 +65,29 @@ pub(crate) async fn check_contents(
     pool: &Arc<Pool>,
     io: &Io,
     with_data: bool,
-    progress: impl FnMut(u64, u64),
+    mut progress: impl FnMut(u64, u64),
     report: &mut Report,
 ) {
     check_catalog(pool, report);
-    let Contents { chunks, live } = collect(pool, io, report).await;
-    check_counts(pool, live, report);
-    check_overlaps(&chunks, report);
+    let mut looks = Looks::default();
+    let mut counts = count(pool, io, &mut looks, report).await;
+    let windows = windows(&counts);
+    let sum = counts.values().map(|count| count.live).sum();
+    add_leaves(pool, &mut counts);
+    check_counts(pool, &counts, report);
+    for segments in windows {
+        let chunks = collect(pool, io, &segments, &mut looks, report).await;
+        check_overlaps(&chunks, report);
+        if with_data {
+            let chunks: Vec<Chunk> = chunks.into_values().collect();
+            check_data(pool, io, &chunks, report, |bytes| {
+                progress(bytes.min(sum), sum);
+            })
+            .await;
+        }
+    }
     if with_data {
-        check_data(pool, io, &chunks, report, progress).await;
+        progress(sum, sum);
     }
 }
 
@@ -137,55 +157,127 @@ fn check_catalog(pool: &Pool, report: &mut Report) {
     }
 }
 
-/// What all maps together say.
-#[derive(Default)]
-struct Contents {
-    chunks: BTreeMap<Place, Chunk>,
-    /// Bytes that live in each segment.
-    live: BTreeMap<u32, u64>,
+/// What all maps together say of a segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Bytes that live there.
+    live: u64,
+    /// Pages whose data lies there.
+    pages: u64,
 }
 
-async fn collect(pool: &Arc<Pool>, io: &Io, report: &mut Report) -> Contents {
-    let mut contents = Contents::default();
-    let Contents { chunks, live } = &mut contents;
-    let mut walk = Walk::new(pool, Purpose::Look);
-    loop {
-        let found = match walk.next(pool, io).await {
-            Ok(Some(found)) => found,
-            Ok(None) => return contents,
-            Err(unread) => {
-                let text = format!(
-                    "the map of 2 MiB from offset {} on is damaged, or cannot be read",
-                    unread.offset
-                );
-                report.note(format!("layer {}", unread.layer.0), text);
-                continue;
+/// Walks over all maps.
+#[derive(Debug, Default)]
+struct Looks {
+    /// Leaves that could not be read: layers, and bytes from their beginnings.
+    unread: BTreeSet<(LayerId, u64)>,
+}
+
+impl Looks {
+    /// Shows each leaf that can be read.
+    async fn each(
+        &mut self,
+        pool: &Arc<Pool>,
+        io: &Io,
+        report: &mut Report,
+        mut show: impl FnMut(&State, &Found, &mut Report),
+    ) {
+        let mut walk = Walk::new(pool, Purpose::Look);
+        loop {
+            match walk.next(pool, io).await {
+                Ok(Some(found)) => show(&pool.lock().state, &found, report),
+                Ok(None) => return,
+                Err(unread) if self.unread.insert((unread.layer, unread.offset)) => {
+                    let text = format!(
+                        "the map of 2 MiB from offset {} on is damaged, or cannot be read",
+                        unread.offset
+                    );
+                    report.note(format!("layer {}", unread.layer.0), text);
+                }
+                Err(_) => {}
             }
-        };
-        let layer = found.layer;
-        let inner = pool.lock();
-        let segments = &inner.state.segments;
+        }
+    }
+}
+
+/// Counts what lives in each segment, and notes what cannot be.
+async fn count(
+    pool: &Arc<Pool>,
+    io: &Io,
+    looks: &mut Looks,
+    report: &mut Report,
+) -> BTreeMap<u32, Count> {
+    let mut counts: BTreeMap<u32, Count> = BTreeMap::new();
+    let show = |state: &State, found: &Found, report: &mut Report| {
+        let segments = &state.segments;
         for (page, entry) in found.entries() {
             let stored = match entry.content() {
                 Content::Data(stored) => stored,
                 Content::Lost => {
-                    report.note(format!("layer {}", layer.0), format!("page {page} is lost"));
+                    let layer = format!("layer {}", found.layer.0);
+                    report.note(layer, format!("page {page} is lost"));
                     continue;
                 }
                 Content::Absent | Content::Zero => continue,
             };
             report.pages += 1;
-            let subject = || format!("layer {}, page {page}", layer.0);
-            let segment = segments.of(stored.place);
-            if let Some(segment) = segment {
-                *live.entry(segment).or_default() += stored.share();
-            }
-            match segment.map(|number| segments.get(number).used) {
-                Some(Use::Sealed | Use::Open) => {}
-                Some(Use::Free | Use::Ready | Use::Map | Use::Leaves | Use::Gone) => {
-                    report.note(subject(), "lies in a segment that holds no data");
+            let mut note = |text: &str| {
+                report.note(format!("layer {}, page {page}", found.layer.0), text);
+            };
+            let Some(segment) = segments.of(stored.place) else {
+                note("lies outside all segments");
+                continue;
+            };
+            match segments.get(segment).used {
+                Use::Sealed | Use::Open => {}
+                Use::Free | Use::Ready | Use::Map | Use::Leaves | Use::Gone => {
+                    note("lies in a segment that holds no data");
                 }
-                None => report.note(subject(), "lies outside all segments"),
+            }
+            if !segments.holds(stored.place, stored.length) {
+                note("reaches beyond the end of its segment");
+            }
+            let count = counts.entry(segment).or_default();
+            count.live += stored.share();
+            count.pages += 1;
+        }
+    };
+    looks.each(pool, io, report, show).await;
+    counts
+}
+
+/// Neighbouring segments whose chunks are looked at together.
+fn windows(counts: &BTreeMap<u32, Count>) -> Vec<RangeInclusive<u32>> {
+    let mut windows: Vec<RangeInclusive<u32>> = Vec::new();
+    let mut pages = 0;
+    for (number, count) in counts {
+        pages += count.pages;
+        match windows.last_mut() {
+            Some(window) if pages <= PAGES_MAX => *window = *window.start()..=*number,
+            Some(_) | None => {
+                windows.push(*number..=*number);
+                pages = count.pages;
+            }
+        }
+    }
+    windows
+}
+
+/// The chunks that lie in some segments.
+async fn collect(
+    pool: &Arc<Pool>,
+    io: &Io,
+    window: &RangeInclusive<u32>,
+    looks: &mut Looks,
+    report: &mut Report,
+) -> BTreeMap<Place, Chunk> {
+    let mut chunks: BTreeMap<Place, Chunk> = BTreeMap::new();
+    let show = |state: &State, found: &Found, report: &mut Report| {
+        let layer = found.layer;
+        for (page, stored) in found.stored() {
+            let segment = state.segments.of(stored.place);
+            if !segment.is_some_and(|segment| window.contains(&segment)) {
+                continue;
             }
             let chunk = Chunk {
                 stored,
@@ -196,21 +288,22 @@ async fn collect(pool: &Arc<Pool>, io: &Io, report: &mut Report) -> Contents {
             // What is being merged lies in two layers.
             let is_same = known.page + u64::from(stored.page) == page
                 && known.stored.crc == stored.crc
-                && (known.layer == layer
-                    || inner.state.catalog.heirs(layer).contains(&known.layer));
+                && (known.layer == layer || state.catalog.heirs(layer).contains(&known.layer));
             if !is_same {
                 let text = format!(
                     "shares its data with layer {}, page {}",
                     known.layer.0, known.page
                 );
-                report.note(subject(), text);
+                report.note(format!("layer {}, page {page}", layer.0), text);
             }
         }
-    }
+    };
+    looks.each(pool, io, report, show).await;
+    chunks
 }
 
-/// Compares what is counted of segments and leaves with the maps.
-fn check_counts(pool: &Pool, mut live: BTreeMap<u32, u64>, report: &mut Report) {
+/// Counts the leaves of maps, too.
+fn add_leaves(pool: &Pool, counts: &mut BTreeMap<u32, Count>) {
     let inner = pool.lock();
     for layer in inner.state.catalog.layers.values() {
         let mut from = 0;
@@ -218,13 +311,18 @@ fn check_counts(pool: &Pool, mut live: BTreeMap<u32, u64>, report: &mut Report) 
             let home = slot.home();
             let place = home.and_then(|it| Some((inner.state.segments.of(it.place)?, it.bytes())));
             if let Some((segment, bytes)) = place {
-                *live.entry(segment).or_default() += bytes;
+                counts.entry(segment).or_default().live += bytes;
             }
             from = number + 1;
         }
     }
+}
+
+/// Compares what is counted of segments and leaves with the maps.
+fn check_counts(pool: &Pool, counts: &BTreeMap<u32, Count>, report: &mut Report) {
+    let inner = pool.lock();
     for (number, segment) in inner.state.segments.iter() {
-        let counted = live.get(&number).copied().unwrap_or(0);
+        let counted = counts.get(&number).map_or(0, |count| count.live);
         // What a damaged leaf had is counted until its segment is cleaned; that does no harm.
         if segment.live < counted {
             let text = format!(
@@ -252,36 +350,48 @@ fn check_overlaps(chunks: &BTreeMap<Place, Chunk>, report: &mut Report) {
     }
 }
 
+/// Reads chunks, sorted by their places, and compares them with their checksums. `progress` is told the bytes that all
+/// such calls have read.
 async fn check_data(
     pool: &Arc<Pool>,
     io: &Io,
-    chunks: &BTreeMap<Place, Chunk>,
+    chunks: &[Chunk],
     report: &mut Report,
-    mut progress: impl FnMut(u64, u64),
+    mut progress: impl FnMut(u64),
 ) {
-    let sum = chunks
-        .values()
-        .map(|chunk| u64::from(chunk.stored.length))
-        .sum();
-    for chunk in chunks.values() {
-        let length = usize::from(chunk.stored.length);
-        let subject = || format!("layer {}, page {}", chunk.layer.0, chunk.page);
-        if !pool.damaged(io, &[chunk.stored]).await.is_empty() {
-            let read = pool.read_bytes(io, chunk.stored.place, length).await;
-            let is_intact = |data: &[u8]| crate::format::crc(data) == chunk.stored.crc;
-            let text = match read {
-                Ok((data, skip)) if is_intact(&data[skip..skip + length]) => {
-                    match pool.has_two(chunk.stored.place) {
-                        true => "one side of the mirror is damaged; a scrub mends it".to_owned(),
-                        false => "could not be read at first".to_owned(),
-                    }
-                }
-                Ok(_) => "the checksum of its data does not match".to_owned(),
-                Err(error) => std::io::Error::from(error).to_string(),
-            };
-            report.note(subject(), text);
+    let mut rest = chunks;
+    while !rest.is_empty() {
+        let length = pool.run_length(rest.iter().map(|chunk| &chunk.stored));
+        let (run, more) = rest.split_at(length);
+        rest = more;
+        let stored: Vec<Stored> = run.iter().map(|chunk| chunk.stored).collect();
+        for number in pool.damaged(io, &stored).await {
+            check_chunk(pool, io, &run[number], report).await;
         }
-        report.data_bytes += u64::from(chunk.stored.length);
-        progress(report.data_bytes, sum);
+        report.data_bytes += stored.iter().map(|it| u64::from(it.length)).sum::<u64>();
+        progress(report.data_bytes);
     }
+}
+
+/// Reads a chunk alone that could not be read with others, or not from all sides.
+async fn check_chunk(pool: &Arc<Pool>, io: &Io, chunk: &Chunk, report: &mut Report) {
+    let stored = &chunk.stored;
+    let length = usize::from(stored.length);
+    if pool.damaged(io, &[*stored]).await.is_empty() {
+        return;
+    }
+    let read = pool.read_bytes(io, stored.place, length).await;
+    let is_intact = |data: &[u8]| crate::format::crc(data) == stored.crc;
+    let text = match read {
+        Ok((data, skip)) if is_intact(&data[skip..skip + length]) => {
+            match pool.has_two(stored.place) {
+                true => "one side of the mirror is damaged; a scrub mends it".to_owned(),
+                false => "could not be read at first".to_owned(),
+            }
+        }
+        Ok(_) => "the checksum of its data does not match".to_owned(),
+        Err(error) => std::io::Error::from(error).to_string(),
+    };
+    let subject = format!("layer {}, page {}", chunk.layer.0, chunk.page);
+    report.note(subject, text);
 }

@@ -15,8 +15,11 @@ use crate::place::{Content, Place, Stored};
 use crate::pool::Pool;
 use crate::side::Side;
 
-/// Bytes that are compared at once.
+/// Bytes that are read at once.
 const SPAN_MAX: u64 = 512 << 10;
+
+/// Bytes between chunks that are read along with them.
+const GAP_MAX: u64 = 16 << 10;
 
 /// What a look at both sides found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +134,27 @@ impl Pool {
         Mended::Copied(bytes)
     }
 
+    /// How many of some chunks, sorted by their places, are read at once: those of one segment that lie near each other.
+    pub(crate) fn run_length<'a>(&self, chunks: impl Iterator<Item = &'a Stored>) -> usize {
+        let inner = self.lock();
+        let segments = &inner.state.segments;
+        let mut chunks = chunks.peekable();
+        let Some(begin) = chunks.peek().map(|first| first.place) else {
+            return 0;
+        };
+        let mut end = begin.offset();
+        let fits = |chunk: &&Stored| {
+            let place = chunk.place;
+            let next = place.offset() + u64::from(chunk.length);
+            let is_near = segments.of(place) == segments.of(begin)
+                && place.offset() <= end + GAP_MAX
+                && next - begin.offset() <= SPAN_MAX;
+            end = end.max(next);
+            is_near
+        };
+        chunks.take_while(fits).count().max(1)
+    }
+
     /// Those of some chunks that are damaged on any side. They lie in one segment, near each other, and are sorted.
     pub(crate) async fn damaged(&self, io: &Io, run: &[Stored]) -> Vec<usize> {
         let end = |stored: &Stored| stored.place.offset() + u64::from(stored.length);
@@ -191,13 +215,8 @@ impl Pool {
             return;
         }
         let mut rest = &chunks[..];
-        while let Some(first) = rest.first() {
-            let fits = |chunk: &&Stored| {
-                chunk.place.drive() == first.place.drive()
-                    && chunk.place.offset() + u64::from(chunk.length)
-                        <= first.place.offset() + SPAN_MAX
-            };
-            let (run, more) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+        while !rest.is_empty() {
+            let (run, more) = rest.split_at(self.run_length(rest.iter()));
             rest = more;
             for number in self.damaged(io, run).await {
                 let chunk = run[number];

@@ -19,12 +19,6 @@ use crate::report::Report;
 use crate::segments::Pin;
 use crate::walk::next_leaf;
 
-/// Bytes that are read at once.
-const SPAN_MAX: u64 = 512 << 10;
-
-/// Bytes between chunks that are read along with them.
-const GAP_MAX: u64 = 16 << 10;
-
 /// A scrub under way.
 #[derive(Debug, Default)]
 pub struct Scrub {
@@ -102,7 +96,7 @@ impl Scrub {
         chunks.sort_by_key(|chunk| chunk.stored.place);
         let mut rest = &chunks[..];
         while !rest.is_empty() {
-            let (run, more) = rest.split_at(run_length(pool, rest));
+            let (run, more) = rest.split_at(pool.run_length(rest.iter().map(|it| &it.stored)));
             rest = more;
             self.look_at(pool, io, layer, run).await;
             done += run
@@ -262,27 +256,6 @@ impl Scrub {
             );
         }
     }
-}
-
-/// Chunks that are read at once: of one segment, and near each other.
-fn run_length(pool: &Pool, chunks: &[Chunk]) -> usize {
-    let inner = pool.lock();
-    let segments = &inner.state.segments;
-    let Some(first) = chunks.first() else {
-        return 0;
-    };
-    let begin = first.stored.place;
-    let mut end = begin.offset();
-    let fits = |chunk: &&Chunk| {
-        let place = chunk.stored.place;
-        let next = place.offset() + u64::from(chunk.stored.length);
-        let is_near = segments.of(place) == segments.of(begin)
-            && place.offset() <= end + GAP_MAX
-            && next - begin.offset() <= SPAN_MAX;
-        end = end.max(next);
-        is_near
-    };
-    chunks.iter().take_while(fits).count().max(1)
 }
 
 /// Who reads a layer: the volume or snapshot whose own it is, or those that inherit it.
