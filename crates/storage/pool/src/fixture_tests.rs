@@ -5,12 +5,17 @@ use std::sync::Arc;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{Extent, Operation, Request, VolumeSpec};
 
+use crate::format::short;
+use crate::hand_out_tests::records_of_hand_outs;
 use crate::open::{Opening, create_on, open_on};
 use crate::place::Codec;
 use crate::testing::{Disks, Rig};
 use crate::{NewVolume, POOL, Pool, VolumeSettings};
 
 const DRIVE: usize = 20 << 20;
+
+/// Of one that has enough segments to be nearly full.
+const LARGE_DRIVE: usize = 26 << 20;
 
 /// Pages of a drive, compressed: see [`Disks::to_pages`]. The pool was killed; records lie behind its checkpoint.
 const VERSION_1: &[u8] = include_bytes!("../fixtures/version-1.lz4");
@@ -58,6 +63,9 @@ const MIRROR: &[u8] = include_bytes!("../fixtures/mirror.lz4");
 
 /// The drive of a pool whose leaves lie in segments of their own.
 const LEAVES: &[u8] = include_bytes!("../fixtures/leaves.lz4");
+
+/// The drive of a pool that is nearly full, whose segments were handed out by records behind its checkpoint.
+const HAND_OUTS: &[u8] = include_bytes!("../fixtures/hand-outs.zst");
 
 /// What a fixture is made by.
 fn history(is_mirrored: bool) -> Disks {
@@ -138,12 +146,27 @@ fn stored(file: &[u8]) -> Disks {
     Disks::of_pages(DRIVE, &pages, 1)
 }
 
-/// Keeps drives in the file that a variable names, if it is set.
-fn keep(disks: &Disks, variable: &str) {
+/// The same of a file that LZ4 would leave too large.
+fn stored_small(file: &[u8]) -> Disks {
+    let bytes = zstd_safe::get_frame_content_size(file).expect("a frame");
+    let mut pages = vec![0; short(bytes.expect("with its size"))];
+    zstd_safe::decompress(&mut pages[..], file).expect("a fixture");
+    Disks::of_pages(LARGE_DRIVE, &pages, 1)
+}
+
+/// Keeps what `pack` makes of drives in the file that a variable names, if it is set.
+fn keep(disks: &Disks, variable: &str, pack: impl FnOnce(&[u8]) -> Vec<u8>) {
     if let Ok(path) = std::env::var(variable) {
-        let packed = lz4_flex::compress_prepend_size(&disks.to_pages());
-        std::fs::write(path, packed).expect("written");
+        std::fs::write(path, pack(&disks.to_pages())).expect("written");
     }
+}
+
+/// As [`stored_small`] takes it.
+fn pack_small(pages: &[u8]) -> Vec<u8> {
+    let mut packed = vec![0; zstd_safe::compress_bound(pages.len())];
+    let length = zstd_safe::compress(&mut packed[..], pages, 19).expect("compressed");
+    packed.truncate(length);
+    packed
 }
 
 #[test]
@@ -160,7 +183,7 @@ fn drives_with_leaves_open() {
 #[test]
 fn drives_of_this_version_open() {
     let disks = history(false);
-    keep(&disks, "LONGSHORE_FIXTURE");
+    keep(&disks, "LONGSHORE_FIXTURE", lz4_flex::compress_prepend_size);
     check(disks.kill(1), Opening::default());
 }
 
@@ -180,7 +203,11 @@ fn a_side_of_a_mirror_opens() {
 #[test]
 fn mirrors_of_this_version_open() {
     let disks = history(true);
-    keep(&disks, "LONGSHORE_MIRROR_FIXTURE");
+    keep(
+        &disks,
+        "LONGSHORE_MIRROR_FIXTURE",
+        lz4_flex::compress_prepend_size,
+    );
     check(disks.kill(1), Opening::default());
 }
 
@@ -261,6 +288,86 @@ fn drives_with_zstd_and_settings_open() {
 #[test]
 fn drives_with_zstd_and_settings_of_this_version_open() {
     let disks = history_with_settings();
-    keep(&disks, "LONGSHORE_SETTINGS_FIXTURE");
+    keep(
+        &disks,
+        "LONGSHORE_SETTINGS_FIXTURE",
+        lz4_flex::compress_prepend_size,
+    );
     check_settings(disks.kill(1));
+}
+
+/// Pages of the volume that nearly fills a pool, and those that a step of its history writes.
+const FULL_PAGES: u64 = 2304;
+const STEP_PAGES: u64 = 16;
+const STEPS: u64 = 900;
+
+/// The first page that a step writes, and the number of the first.
+fn step(number: u64) -> (u64, u8) {
+    let places = FULL_PAGES / STEP_PAGES;
+    // At first all of the volume, then one place after another, in an order that leaves no segment dead as a whole.
+    let place = if number < places {
+        number
+    } else {
+        number * 61 % places
+    };
+    let first = u8::try_from(number % 7).expect("a byte");
+    (place * STEP_PAGES, 1 + first)
+}
+
+fn history_of_hand_outs() -> Disks {
+    let mut rig = Rig::new(Disks::new(&[LARGE_DRIVE], 1));
+    let drives = rig.disks.drives();
+    let pool = rig.run(|io| async move { create_on(&io, "fixture", drives, false).await });
+    let pool = pool.expect("power").expect("a pool");
+    let new = NewVolume {
+        name: "full".into(),
+        size: FULL_PAGES * 4096,
+        block_size: 512,
+        codec: Codec::Raw,
+        quota: None,
+        reserve: 0,
+        id: None,
+    };
+    let of = pool.clone();
+    let made = rig.run(|io| async move { of.create_volume(&io, new).await });
+    made.expect("power").expect("a volume");
+    for number in 0..STEPS {
+        let (page, first) = step(number);
+        write(&mut rig, &pool, "full", page, first..first + 16);
+    }
+    let last = pool.newest_record();
+    let found = records_of_hand_outs(rig.disks.contents(0));
+    assert!(
+        found.iter().any(|(number, _)| *number > last),
+        "a record behind the checkpoint hands out segments"
+    );
+    rig.into_disks()
+}
+
+fn check_hand_outs(disks: Disks) {
+    let mut rig = Rig::new(disks);
+    let drives = rig.disks.drives();
+    let pool = rig.run(|io| async move { open_on(&io, drives, Opening::default()).await });
+    let pool = pool.expect("power").expect("the pool opens");
+    let mut numbers = vec![0; usize::try_from(FULL_PAGES).expect("small")];
+    for number in 0..STEPS {
+        let (page, first) = step(number);
+        for (at, number) in (page..page + STEP_PAGES).zip(first..) {
+            numbers[usize::try_from(at).expect("small")] = number;
+        }
+    }
+    expect_pages(&mut rig, &pool, "full", &numbers);
+}
+
+#[test]
+fn drives_whose_records_hand_out_segments_open() {
+    check_hand_outs(stored_small(HAND_OUTS));
+}
+
+/// The same for what this version writes. With `LONGSHORE_HAND_OUTS_FIXTURE` set, that is kept in the file of this name.
+#[test]
+fn drives_of_this_version_whose_records_hand_out_segments_open() {
+    let disks = history_of_hand_outs();
+    keep(&disks, "LONGSHORE_HAND_OUTS_FIXTURE", pack_small);
+    check_hand_outs(disks.kill(1));
 }

@@ -84,7 +84,7 @@ fn scarce(seed: u64, is_cut: bool, dice: &mut Dice) -> Scene {
 }
 
 /// Where the records lie that hand out segments, and their numbers.
-fn records_of_hand_outs(contents: &[u8]) -> Vec<(u64, usize)> {
+pub(crate) fn records_of_hand_outs(contents: &[u8]) -> Vec<(u64, usize)> {
     let mut found = Vec::new();
     for at in (0..contents.len()).step_by(4096) {
         let Ok(header) = RecordHeader::decode(&contents[at..]) else {
@@ -182,8 +182,10 @@ fn a_log_far_longer_than_what_the_checkpoint_handed_out_is_read() {
 }
 
 #[test]
-fn planted_faults_of_hand_outs_are_found() {
+fn planted_faults_of_reuse_are_found() {
     for fault in [
+        // Segments have to be used again and again for it to show.
+        Planted::NoGenerationCheck,
         Planted::HandsOutEarly,
         Planted::HandsOutNeeded,
         Planted::ForgetsHandOuts,
