@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt};
 use longshore_volume::Io;
 
 use crate::error::PoolError;
@@ -20,6 +21,9 @@ use crate::walk::{Found, Walk};
 
 /// Pages whose chunks are in memory at once. The maps are walked over once more for each so many.
 const PAGES_MAX: u64 = if cfg!(test) { 64 } else { 1 << 20 };
+
+/// Runs of chunks that are read at once.
+const READS_MAX: usize = 8;
 
 /// A chunk, and who refers to it.
 #[derive(Debug)]
@@ -360,15 +364,23 @@ async fn check_data(
     mut progress: impl FnMut(u64),
 ) {
     let mut rest = chunks;
-    while !rest.is_empty() {
+    let runs = std::iter::from_fn(|| {
         let length = pool.run_length(rest.iter().map(|chunk| &chunk.stored));
         let (run, more) = rest.split_at(length);
         rest = more;
+        (!run.is_empty()).then_some(run)
+    });
+    let reads = runs.map(|run| async move {
         let stored: Vec<Stored> = run.iter().map(|chunk| chunk.stored).collect();
-        for number in pool.damaged(io, &stored).await {
+        (run, pool.damaged(io, &stored).await)
+    });
+    let mut reads = stream::iter(reads).buffered(READS_MAX);
+    while let Some((run, damaged)) = reads.next().await {
+        for number in damaged {
             check_chunk(pool, io, &run[number], report).await;
         }
-        report.data_bytes += stored.iter().map(|it| u64::from(it.length)).sum::<u64>();
+        let lengths = run.iter().map(|chunk| u64::from(chunk.stored.length));
+        report.data_bytes += lengths.sum::<u64>();
         progress(report.data_bytes);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_reactor::buffer::Buffer;
 use longshore_volume::Io;
 
 use crate::drive::Drive;
@@ -36,21 +37,19 @@ impl Inspection<'_> {
         let length = usize::try_from(length.unwrap_or(0)).expect("32 bits fit");
         let drive = self.drives[usize::from(payload.drive())].as_ref();
         let drive = drive.expect("records lie on drives that are there");
-        let mut sides: Vec<Vec<u8>> = Vec::new();
+        let mut sides: Vec<Option<Buffer>> = Vec::new();
         for (_, side) in drive.current() {
             let whole = length.next_multiple_of(drive.align);
             let read = match length {
-                0 => Ok(Vec::new()),
-                _ => side
-                    .read_new(self.io, payload.offset(), whole)
-                    .await
-                    .map(|data| data.to_vec()),
+                0 => None,
+                _ => side.read_new(self.io, payload.offset(), whole).await.ok(),
             };
-            sides.push(read.unwrap_or_default());
+            sides.push(read);
         }
         let mut inspected = Inspected::default();
         for part in parts {
-            let intact = sides.iter().find(|data| part.is_intact(data));
+            let mut sides = sides.iter().map(|data| data.as_deref().unwrap_or(&[]));
+            let intact = sides.find(|data| part.is_intact(data));
             inspected.intact.push(intact.is_some());
             let Some(data) = intact else {
                 continue;

@@ -4,8 +4,10 @@
 //! the order of their numbers. A torn record does not end that: later ones may have been flushed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt};
 use longshore_volume::Io;
 
 use crate::cache::Missing;
@@ -16,7 +18,7 @@ use crate::format::long;
 use crate::format::op::Op;
 use crate::format::record::{Part, RecordHeader};
 use crate::format::superblock::{HAND_OUTS, Superblock};
-use crate::inspect::{Inspection, has_ops};
+use crate::inspect::{Inspected, Inspection, has_ops};
 use crate::leaves::LeafReader;
 use crate::load::{Loader, damaged};
 use crate::place::Place;
@@ -257,9 +259,21 @@ fn parts_of(
 }
 
 /// Records whose leaves are read ahead.
-const AHEAD: u64 = 64;
+const AHEAD: usize = 64;
 /// Leaves that are read ahead at most: fewer than stay in memory in any case.
 const AHEAD_LEAVES: usize = 128;
+
+/// Records whose payloads are read at once.
+const READS_MAX: usize = 16;
+
+/// A record to be replayed.
+struct Step {
+    number: u64,
+    parts: Arc<[Part]>,
+    payload: Place,
+    /// It was on the medium when another record was written.
+    is_durable: bool,
+}
 
 struct Replay<'a> {
     inspection: Inspection<'a>,
@@ -270,60 +284,28 @@ struct Replay<'a> {
 impl Replay<'_> {
     /// Records replayed, those of them that were torn, and the number of the last.
     async fn run(self, state: &mut State) -> Result<(u64, u64, u64), PoolError> {
-        let records = &self.found.by_number;
-        let label = self.inspection.label;
-        let Some((last, _)) = records.last_key_value() else {
+        let last = self.found.by_number.last_key_value();
+        let Some(last) = last.map(|(last, _)| *last) else {
             return Ok((0, 0, state.applied));
         };
-        let durable = records.values().map(|(header, _)| header.durable).max();
-        let durable = durable.unwrap_or(0);
-        let (mut replayed, mut torn) = (0, 0);
-        let begin = state.applied + 1;
-        for number in begin..=*last {
-            if (number - begin).is_multiple_of(AHEAD) {
-                self.read_ahead(state, number).await;
+        let (steps, mut torn) = self.steps(&state.segments, state.applied + 1..=last)?;
+        let reads = steps.iter().map(|step| self.inspect(step));
+        let mut inspected = stream::iter(reads).buffered(READS_MAX);
+        for (at, step) in steps.iter().enumerate() {
+            if at.is_multiple_of(AHEAD) {
+                let end = steps.len().min(at + AHEAD);
+                self.read_ahead(state, &steps[at..end]).await;
             }
-            let (parts, payload) = match records.get(&number) {
-                Some((header, payload)) => (header.parts.clone(), *payload),
-                // The record after it repeats what it held.
-                None => match records.get(&(number + 1)) {
-                    Some((next, _)) if lies_in_a_segment(&state.segments, next) => {
-                        (next.echo.clone(), next.echo_place)
-                    }
-                    Some(_) => {
-                        let source = FormatError::Field("the place of a record");
-                        return Err(damaged(label, format!("record {number}"), source));
-                    }
-                    #[cfg(test)]
-                    None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
-                        return Ok((replayed, torn, *last));
-                    }
-                    None if number > durable => {
-                        torn += 1;
-                        continue;
-                    }
-                    None => {
-                        return Err(PoolError::RecordLost {
-                            pool: label.name.clone(),
-                            number,
-                        });
-                    }
-                },
-            };
-            let (kept, ops) = if number <= durable && !has_ops(&parts) {
+            let inspected = inspected.next().await.expect("one for each")?;
+            let (kept, ops) = match inspected {
                 // What is damaged there reads as a medium error.
-                (parts.to_vec(), Vec::new())
-            } else {
-                let inspected = self.inspection.inspect(&parts, payload).await?;
-                if number <= durable && inspected.lacks_ops(&parts) {
-                    return Err(PoolError::RecordLost {
-                        pool: label.name.clone(),
-                        number,
-                    });
+                None => (step.parts.to_vec(), Vec::new()),
+                Some(inspected) if step.is_durable && inspected.lacks_ops(&step.parts) => {
+                    return Err(self.lost(step.number));
                 }
-                inspected.counting(&parts, number <= durable)
+                Some(inspected) => inspected.counting(&step.parts, step.is_durable),
             };
-            torn += u64::from(kept.len() < parts.len());
+            torn += u64::from(kept.len() < step.parts.len());
             let mut ops = ops.into_iter();
             // One by one: a change may take away what the next part needs.
             for part in &kept {
@@ -339,17 +321,77 @@ impl Replay<'_> {
                     }
                     self.leaves.load(state, &missing).await?;
                 }
-                state.apply(part, payload, op);
+                state.apply(part, step.payload, op);
             }
-            replayed += 1;
         }
-        Ok((replayed, torn, *last))
+        Ok((long(steps.len()), torn, last))
+    }
+
+    /// The records of these numbers, and how many of them nothing tells of.
+    fn steps(
+        &self,
+        segments: &Segments,
+        numbers: RangeInclusive<u64>,
+    ) -> Result<(Vec<Step>, u64), PoolError> {
+        let records = &self.found.by_number;
+        let durable = records.values().map(|(header, _)| header.durable).max();
+        let durable = durable.unwrap_or(0);
+        let (mut steps, mut torn) = (Vec::new(), 0);
+        for number in numbers {
+            let (parts, payload) = match records.get(&number) {
+                Some((header, payload)) => (header.parts.clone(), *payload),
+                // The record after it repeats what it held.
+                None => match records.get(&(number + 1)) {
+                    Some((next, _)) if lies_in_a_segment(segments, next) => {
+                        (next.echo.clone(), next.echo_place)
+                    }
+                    Some(_) => {
+                        let source = FormatError::Field("the place of a record");
+                        let what = format!("record {number}");
+                        return Err(damaged(self.inspection.label, what, source));
+                    }
+                    #[cfg(test)]
+                    None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
+                        return Ok((steps, torn));
+                    }
+                    None if number > durable => {
+                        torn += 1;
+                        continue;
+                    }
+                    None => return Err(self.lost(number)),
+                },
+            };
+            steps.push(Step {
+                number,
+                parts,
+                payload,
+                is_durable: number <= durable,
+            });
+        }
+        Ok((steps, torn))
+    }
+
+    fn lost(&self, number: u64) -> PoolError {
+        PoolError::RecordLost {
+            pool: self.inspection.label.name.clone(),
+            number,
+        }
+    }
+
+    /// Looks at what lies on the drives, where all parts of a record do not count in any case.
+    async fn inspect(&self, step: &Step) -> Result<Option<Inspected>, PoolError> {
+        if step.is_durable && !has_ops(&step.parts) {
+            return Ok(None);
+        }
+        let inspected = self.inspection.inspect(&step.parts, step.payload).await;
+        inspected.map(Some)
     }
 
     /// Loads what the next records need, many leaves at once.
-    async fn read_ahead(&self, state: &mut State, number: u64) {
-        let records = self.found.by_number.range(number..number + AHEAD);
-        let missing = records.flat_map(|(_, (header, _))| state.missing(&header.parts, &[]));
+    async fn read_ahead(&self, state: &mut State, steps: &[Step]) {
+        let missing = steps
+            .iter()
+            .flat_map(|step| state.missing(&step.parts, &[]));
         let mut missing: Vec<Missing> = missing.collect();
         missing.sort_by_key(|it| (it.layer, it.number));
         missing.dedup();

@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use futures_channel::oneshot;
+use longshore_reactor::blocking::BlockingPool;
 use longshore_reactor::carry_out;
 use longshore_reactor::storage::{
     CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
@@ -78,7 +79,7 @@ pub fn block_on<T: 'static, F: Future<Output = T> + 'static>(work: impl FnOnce(I
     let before = RUNNING.get();
     let thread = thread::current();
     let mut executor: Executor<()> = Executor::new(move || thread.unpark());
-    let mut storage = Direct::default();
+    let mut storage = Blocking::default();
     let result = Rc::new(RefCell::new(None));
     let slot = result.clone();
     executor.spawn(
@@ -96,11 +97,13 @@ pub fn block_on<T: 'static, F: Future<Output = T> + 'static>(work: impl FnOnce(I
             executor.complete(completion, &mut storage);
         }
         executor.proceed(&mut storage);
+        storage.begin();
         if !storage.is_idle() {
             continue;
         }
         // Others may wait for what was begun here, so that ends as well.
         if RUNNING.get() == before
+            && storage.under_way == 0
             && let Some(value) = result.borrow_mut().take()
         {
             return value;
@@ -116,46 +119,83 @@ pub fn block_on<T: 'static, F: Future<Output = T> + 'static>(work: impl FnOnce(I
     }
 }
 
-/// Storage that carries out each operation as it is submitted.
+/// Operations that are carried out at once.
+const THREADS_MAX: usize = 8;
+
+/// Storage that carries out an operation on this thread if it is the only one, and several on others.
 #[derive(Default)]
-struct Direct {
+struct Blocking {
+    queued: Vec<FileOperation>,
     completions: VecDeque<FileCompletion>,
-    delegated: Arc<Inbox>,
+    /// Those that others have carried out.
+    inbox: Arc<Inbox>,
+    threads: Option<BlockingPool>,
+    /// Operations that threads have not ended.
+    under_way: usize,
 }
 
 #[derive(Default)]
-struct Inbox(Mutex<VecDeque<FileCompletion>>);
+struct Inbox {
+    ended: Mutex<VecDeque<FileCompletion>>,
+    delegated: Mutex<VecDeque<FileCompletion>>,
+}
 
-impl Inbox {
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<FileCompletion>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+type Completions = Mutex<VecDeque<FileCompletion>>;
+
+fn lock(completions: &Completions) -> MutexGuard<'_, VecDeque<FileCompletion>> {
+    completions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CompletionSink for Inbox {
     fn accept(&self, completion: FileCompletion) {
-        self.lock().push_back(completion);
+        lock(&self.delegated).push_back(completion);
     }
 }
 
-impl Direct {
+impl Blocking {
+    /// Begins what was submitted.
+    fn begin(&mut self) {
+        if self.under_way == 0 && self.queued.len() == 1 {
+            self.completions
+                .extend(self.queued.drain(..).map(carry_out));
+            return;
+        }
+        for operation in self.queued.drain(..) {
+            let threads = self
+                .threads
+                .get_or_insert_with(|| BlockingPool::named("pool-io", THREADS_MAX));
+            let (inbox, waiting) = (self.inbox.clone(), thread::current());
+            self.under_way += 1;
+            threads.run(Box::new(move || {
+                let completion = carry_out(operation);
+                lock(&inbox.ended).push_back(completion);
+                waiting.unpark();
+            }));
+        }
+    }
+
     fn next(&mut self) -> Option<FileCompletion> {
-        self.completions
-            .pop_front()
-            .or_else(|| self.delegated.lock().pop_front())
+        if let Some(completion) = self.completions.pop_front() {
+            return Some(completion);
+        }
+        let ended = lock(&self.inbox.ended).pop_front();
+        self.under_way -= usize::from(ended.is_some());
+        ended.or_else(|| lock(&self.inbox.delegated).pop_front())
     }
 
     fn is_idle(&self) -> bool {
-        self.completions.is_empty() && self.delegated.lock().is_empty()
+        self.completions.is_empty()
+            && lock(&self.inbox.ended).is_empty()
+            && lock(&self.inbox.delegated).is_empty()
     }
 }
 
-impl Storage for Direct {
+impl Storage for Blocking {
     fn submit(&mut self, operation: FileOperation) {
-        self.completions.push_back(carry_out(operation));
+        self.queued.push(operation);
     }
 
     fn delegate(&mut self, tag: StorageTag) -> Delegated {
-        Delegated::new(tag, self.delegated.clone())
+        Delegated::new(tag, self.inbox.clone())
     }
 }

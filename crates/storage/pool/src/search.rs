@@ -23,6 +23,9 @@ const WINDOW: usize = 1 << 20;
 /// Headers of segments that are read at once.
 const READS_MAX: usize = 32;
 
+/// Segments that are searched at once.
+const SEGMENTS_MAX: usize = 8;
+
 /// Records that were found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -47,34 +50,53 @@ impl Search<'_> {
         looked: &mut Vec<Looked>,
         found: &mut Found,
     ) {
-        for (segment, generation) in hand_out.iter().skip(looked.len()) {
-            let mut begun = Begun::No;
-            for (_, side) in self.drive(self.segments.place(*segment)).current() {
-                begun = begun.max(self.begun(side, *segment, *generation).await);
-            }
-            looked.push(Looked {
-                begun,
-                is_searched: false,
-            });
-        }
+        let new = hand_out.iter().skip(looked.len());
+        let heads = new.map(|(segment, generation)| self.head(*segment, *generation));
+        let heads: Vec<Begun> = stream::iter(heads).buffered(READS_MAX).collect().await;
+        looked.extend(heads.into_iter().map(|begun| Looked {
+            begun,
+            is_searched: false,
+        }));
         // Segments are used in their order: those before one that was begun were, whatever their headers say now.
         let last = looked.iter().rposition(|it| it.begun == Begun::Yes);
-        for (place, (segment, generation)) in hand_out.iter().enumerate() {
-            let Looked { begun, is_searched } = looked[place];
-            let is_wanted = last.is_some_and(|last| place <= last) || begun == Begun::Perhaps;
-            if is_searched || !is_wanted {
-                continue;
-            }
-            looked[place].is_searched = true;
-            let before = found.by_number.len();
-            // A record may be whole on one side of a mirror alone.
-            for (_, side) in self.drive(self.segments.place(*segment)).current() {
-                self.segment(side, *segment, Some(*generation), found).await;
-            }
-            if begun == Begun::Yes || found.by_number.len() > before {
-                found.used.push(*segment);
+        let mut wanted = Vec::new();
+        for (place, (handed_out, look)) in hand_out.iter().zip(looked).enumerate() {
+            let is_wanted = last.is_some_and(|last| place <= last) || look.begun == Begun::Perhaps;
+            if is_wanted && !look.is_searched {
+                look.is_searched = true;
+                wanted.push((*handed_out, look.begun));
             }
         }
+        let searches = wanted
+            .iter()
+            .map(|((segment, generation), _)| self.both_sides(*segment, *generation));
+        let mut searches = stream::iter(searches).buffered(SEGMENTS_MAX);
+        for ((segment, _), begun) in &wanted {
+            let own = searches.next().await.expect("one for each");
+            if *begun == Begun::Yes || !own.by_number.is_empty() {
+                found.used.push(*segment);
+            }
+            found.by_number.extend(own.by_number);
+        }
+    }
+
+    /// Whether a segment was begun, as either side of a mirror says.
+    async fn head(&self, segment: u32, generation: u64) -> Begun {
+        let mut begun = Begun::No;
+        for (_, side) in self.drive(self.segments.place(segment)).current() {
+            begun = begun.max(self.begun(side, segment, generation).await);
+        }
+        begun
+    }
+
+    /// The records in a segment. One may be whole on one side of a mirror alone.
+    async fn both_sides(&self, segment: u32, generation: u64) -> Found {
+        let mut found = Found::default();
+        for (_, side) in self.drive(self.segments.place(segment)).current() {
+            self.segment(side, segment, Some(generation), &mut found)
+                .await;
+        }
+        found
     }
 
     /// Whether a segment of which nothing lives was begun with one of these generations.
