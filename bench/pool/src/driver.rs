@@ -49,9 +49,14 @@ impl Driver {
         })
     }
 
-    /// Writes the whole volume once. From now on it works on this event loop, as a server's do.
-    pub fn fill(&mut self, volume: &Arc<dyn Volume>) -> anyhow::Result<()> {
+    /// From now on the volume works on this event loop, as a server's do.
+    pub fn attach(&mut self, volume: &Arc<dyn Volume>) {
         self.executor.attach(volume, &mut self.engine);
+    }
+
+    /// Attaches the volume, and writes all of it once.
+    pub fn fill(&mut self, volume: &Arc<dyn Volume>) -> anyhow::Result<()> {
+        self.attach(volume);
         let count = volume.geometry().size_bytes() >> 20;
         self.repeat(volume, &FILL, count)
     }

@@ -10,6 +10,7 @@ mod aged;
 mod driver;
 mod load;
 mod pause;
+mod recovery;
 mod stored;
 
 use std::path::{Path, PathBuf};
@@ -71,6 +72,14 @@ struct Arguments {
     /// Measure how long writes wait for snapshots of a volume of a TiB instead: this many.
     #[arg(long)]
     snapshots: Option<usize>,
+    /// Measure how long the pool takes to open after its process was killed instead, once that has written so many MiB.
+    #[arg(long)]
+    recover_mib: Option<u64>,
+    /// With --drive: the part of --recover-mib that is killed.
+    #[arg(long, hide = true, requires = "drive")]
+    write_until_killed: Option<u64>,
+    #[arg(long, hide = true)]
+    drive: Vec<PathBuf>,
     /// Loads whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
@@ -79,8 +88,11 @@ struct Arguments {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     longshore_pool::set_map_memory(arguments.maps_mib << 20);
-    let directory = tempfile::tempdir_in(&arguments.directory)?;
     let size = arguments.size_mib << 20;
+    if let Some(mib) = arguments.write_until_killed {
+        return recovery::write(&arguments.drive, size, mib);
+    }
+    let directory = tempfile::tempdir_in(&arguments.directory)?;
     let drive = directory.path().join("drive");
     if arguments.written {
         write_zeros(&drive, arguments.times * size)?;
@@ -94,12 +106,16 @@ fn main() -> anyhow::Result<()> {
     }
     let pool = Pool::create(&NewPool {
         name: "bench".into(),
-        drives,
+        drives: drives.clone(),
         size: Some(arguments.times * size),
         is_mirrored: arguments.mirror,
         is_direct: true,
         force: false,
     })?;
+    if let Some(mib) = arguments.recover_mib {
+        drop(pool);
+        return recovery::measure(directory.path(), &drives, size, mib);
+    }
     if !arguments.stored.is_empty() {
         let most = usize::try_from(size)?;
         return stored::measure(&pool, &arguments.stored, most);
