@@ -251,10 +251,45 @@ pub struct Checked {
     pub is_followed: bool,
     /// Achieved and predicted are no more than 10 points apart, or the interval holds what was achieved.
     pub agrees: Option<bool>,
+    /// How to check what no probe shows: it has one connection, and one load at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_hand: Option<&'static str>,
 }
 
 /// Points of a gain that prediction and outcome may differ.
 const AGREES: f64 = 10.0;
+
+/// The loads that tell what becomes of the advice for a probe: that of the goal, and those that are advised in its
+/// place.
+///
+/// # Errors
+/// The probe has too few points.
+pub fn loads_to_check(before: &Probe, goal: &Goal) -> Result<Vec<Goal>, FitError> {
+    let items = advise(before, goal)?.items;
+    let mut loads = vec![*goal];
+    for load in items.iter().map(|item| instead(goal, item)) {
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    Ok(loads)
+}
+
+/// The load that is advised in the place of another one, if any is.
+fn instead(goal: &Goal, item: &Item) -> Goal {
+    let deeper = item.changes.iter().find(|(name, _)| name == "depth");
+    let deeper = deeper.and_then(|(_, depth)| depth.parse::<u16>().ok());
+    let larger = item.changes.iter().find(|(name, _)| name == "size");
+    let larger = larger.and_then(|(_, size)| Unit::Size.parse(size).ok());
+    Goal {
+        depth: deeper.unwrap_or(goal.depth),
+        size_bytes: larger.map_or(goal.size_bytes, crate::parameter::as_bytes),
+        ..*goal
+    }
+}
+
+/// Parts that no probe shows.
+const UNSEEN: [&str; 2] = ["connections", "queue-maps"];
 
 /// Holds the advice for an earlier probe against a later one.
 ///
@@ -264,15 +299,9 @@ pub fn check(before: &Probe, after: &Probe, goal: &Goal) -> Result<Vec<Checked>,
     let advice = advise(before, goal)?;
     let parts_after = identify::parts(after, goal.direction)?.parts;
     let checked = advice.items.into_iter().map(|item| {
-        let deeper = item.changes.iter().find(|(name, _)| name == "depth");
-        let deeper = deeper.and_then(|(_, depth)| depth.parse::<u16>().ok());
-        let larger = item.changes.iter().find(|(name, _)| name == "size");
-        let larger = larger.and_then(|(_, size)| Unit::Size.parse(size).ok());
-        let to = Goal {
-            depth: deeper.unwrap_or(goal.depth),
-            size_bytes: larger.map_or(goal.size_bytes, crate::parameter::as_bytes),
-            ..*goal
-        };
+        let to = instead(goal, &item);
+        let is_unseen = |(name, _): &(String, String)| UNSEEN.contains(&name.as_str());
+        let by_hand = item.changes.iter().any(is_unseen).then_some(item.check);
         let (is_followed, achieved_percent) = if to != *goal {
             let achieved = achieved(before, goal, after, &to, item.gains);
             (achieved.is_some(), achieved)
@@ -291,6 +320,7 @@ pub fn check(before: &Probe, after: &Probe, goal: &Goal) -> Result<Vec<Checked>,
             achieved_percent,
             is_followed,
             agrees,
+            by_hand,
         }
     });
     Ok(checked.collect())
@@ -344,7 +374,7 @@ fn achieved(before: &Probe, goal: &Goal, after: &Probe, to: &Goal, gains: Gains)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::{Fitted, Make, NetworkFacts, Parameter, SourceKind, Subject};
+    use crate::probe::{Fitted, Make, NetworkFacts, Parameter, Role, SourceKind, Subject};
     use crate::spread::{Distribution, Spread};
 
     /// A fitted probe with these parts; their uncertainty is a hundredth of them.
@@ -663,6 +693,51 @@ mod tests {
         assert!(item.is_some(), "{large:?}");
         let alone = goal(Direction::Read, 4096, 4);
         assert!(!ids(&probe(&parts, &[]), &alone).contains(&"queue-maps"));
+        // No probe shows whether they were given.
+        let goal = beside(1 << 20, 8);
+        let again = probe(&parts, &[]);
+        let checked = check(&again, &again, &goal).unwrap();
+        let maps = checked.iter().find(|it| it.id == "queue-maps").unwrap();
+        assert!(!maps.is_followed && maps.by_hand.is_some(), "{maps:?}");
+        assert_eq!(loads_to_check(&again, &goal).unwrap()[0], goal);
+    }
+
+    #[test]
+    fn a_check_needs_the_loads_that_were_advised() {
+        let small = Goal {
+            in_order: true,
+            ..goal(Direction::Read, 4096, 1)
+        };
+        let before = probe(&LINK, &[]);
+        let loads = loads_to_check(&before, &small).unwrap();
+        assert_eq!(loads[0], small);
+        assert!(loads.iter().any(|it| it.size_bytes > 4096), "{loads:?}");
+        let deeper = loads.iter().find(|it| it.depth > 1);
+        let depth = deeper.unwrap_or_else(|| panic!("{loads:?}")).depth;
+        // With these, it tells what was achieved.
+        let point = |load: &Goal| PointFacts {
+            role: Role::Held,
+            direction: load.direction,
+            size_bytes: load.size_bytes,
+            depth: load.depth,
+            connections: 1,
+            pattern: Pattern::Random,
+            iops: Spread::of(&[100.0 * f64::from(load.depth)]),
+            latency_us: Spread::default(),
+            p50_us: Spread::default(),
+            p99_us: Spread::default(),
+            client_cpu_us: None,
+            client_busy: 0.0,
+            server_cpu_us: None,
+            tcp: None,
+        };
+        let mut measured = before.clone();
+        measured.points = loads.iter().map(point).collect();
+        let checked = check(&measured, &measured, &small).unwrap();
+        let checked = checked.iter().find(|it| it.id == "depth").unwrap();
+        assert!(checked.is_followed, "{checked:?}");
+        let achieved = 100.0 * (f64::from(depth) - 1.0);
+        assert_eq!(checked.achieved_percent, Some(achieved));
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod transfer;
 mod turn;
 
 pub use error::Error;
-pub use options::{Options, ServerView, Unwatched, Watch, WriteRegion};
+pub use options::{Asked, Options, ServerView, Unwatched, Watch, WriteRegion};
 pub use probing::probe;
 pub use server::since;
 pub use source::{document, obtain};

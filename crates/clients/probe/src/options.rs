@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use longshore_bench::medium::LocalOptions;
 use longshore_initiator::options::Options as Connection;
-use longshore_model::probe::ServerFacts;
+use longshore_model::probe::{Direction, ServerFacts};
 
 pub struct Options {
     /// About how long to measure.
     pub time: Duration,
     /// Where writes are allowed; none: nothing is written.
     pub writes: Option<WriteRegion>,
+    /// Loads at random places that are measured as well. Nothing is fitted to them.
+    pub asked: Vec<Asked>,
     /// Of the places of random operations.
     pub seed: u64,
     /// The server's own statistics, if it tells them.
@@ -28,6 +30,7 @@ impl Default for Options {
         Self {
             time: Duration::from_secs(50),
             writes: None,
+            asked: Vec::new(),
             seed: 1,
             statistics: None,
             server_pid: None,
@@ -35,6 +38,15 @@ impl Default for Options {
             local: LocalOptions::default(),
         }
     }
+}
+
+/// A load that somebody wants to know about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub direction: Direction,
+    /// Bytes of an operation.
+    pub size: u64,
+    pub depth: u16,
 }
 
 /// A part of a volume, in bytes.

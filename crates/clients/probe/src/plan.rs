@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use longshore_model::probe::{Direction, Pattern, Role};
 
+use crate::options::Asked;
+
 use Direction::{Read, Write};
 use Pattern::{OnePlace, Random, Sequential};
 use Role::{Fit, Held};
@@ -69,13 +71,28 @@ pub(crate) struct LoadLimits {
 
 pub(crate) const DEPTH_MAX: u16 = 64;
 
+/// The depth that connections need for all loads.
+pub(crate) fn depth(asked: &[Asked]) -> u16 {
+    let asked = asked.iter().map(|load| load.depth);
+    asked.fold(DEPTH_MAX, u16::max)
+}
+
 /// All loads in the order of a round. What a volume does not allow is left out.
-pub(crate) fn loads(limits: LoadLimits) -> Vec<Planned> {
-    let reads = READS.iter().map(|row| (Read, row, limits.reads_max));
-    let writes = WRITES.iter().map(|row| (Write, row, limits.writes_max));
+pub(crate) fn loads(limits: LoadLimits, asked: &[Asked]) -> Vec<Planned> {
+    let reads = READS.iter().map(|row| (Read, *row));
+    let writes = WRITES.iter().map(|row| (Write, *row));
+    let asked = asked.iter().filter_map(|load| {
+        let size = u32::try_from(load.size).ok()?;
+        Some((load.direction, (Held, Random, size, load.depth)))
+    });
     let mut seen = BTreeSet::new();
-    let all = reads.chain(writes).filter_map(|(direction, row, most)| {
-        let &(role, pattern, size, depth) = row;
+    let all = reads.chain(writes).chain(asked);
+    let all = all.filter_map(|(direction, row)| {
+        let (role, pattern, size, depth) = row;
+        let most = match direction {
+            Read => limits.reads_max,
+            Write => limits.writes_max,
+        };
         let size = size.max(limits.block_size);
         let fits = u64::from(size) <= most && size.is_multiple_of(limits.block_size);
         let planned = Planned {
@@ -96,12 +113,44 @@ pub(crate) fn loads(limits: LoadLimits) -> Vec<Planned> {
 mod tests {
     use super::*;
 
+    fn loads(limits: LoadLimits) -> Vec<Planned> {
+        super::loads(limits, &[])
+    }
+
     fn limits(block_size: u32, reads_max: u64, writes_max: u64) -> LoadLimits {
         LoadLimits {
             block_size,
             reads_max,
             writes_max,
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_measured_once_where_the_volume_allows_it() {
+        let usual = loads(limits(512, 1 << 20, 0)).len();
+        let asked = |direction, size, depth| Asked {
+            direction,
+            size,
+            depth,
+        };
+        let wanted = [
+            asked(Read, 8 << 10, 3),
+            asked(Read, 8 << 10, 3),
+            // It is among the usual ones.
+            asked(Read, 4 << 10, 4),
+            asked(Write, 8 << 10, 3),
+            asked(Read, 2 << 20, 1),
+            asked(Read, 1000, 1),
+        ];
+        let all = super::loads(limits(512, 1 << 20, 0), &wanted);
+        assert_eq!(all.len(), usual + 1);
+        let last = all.last().expect("there are some");
+        assert_eq!(
+            (last.role, last.pattern, last.size, last.depth),
+            (Held, Random, 8 << 10, 3)
+        );
+        assert_eq!(depth(&wanted), DEPTH_MAX);
+        assert_eq!(depth(&[asked(Read, 4096, 200)]), 200);
     }
 
     #[test]

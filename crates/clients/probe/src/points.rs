@@ -171,8 +171,7 @@ impl Loads<'_> {
         } else {
             span
         };
-        let mut connection = self.connection.clone();
-        connection.depth = crate::plan::DEPTH_MAX;
+        let connection = self.connection.clone();
         Run {
             jobs: vec![Job {
                 name: String::new(),

@@ -20,7 +20,7 @@ use crate::course::Course;
 use crate::error::Error;
 use crate::network;
 use crate::options::{Options, Watch, WriteRegion};
-use crate::plan::{DEPTH_MAX, LoadLimits, loads};
+use crate::plan::{LoadLimits, depth, loads};
 use crate::points::{Known, Loads};
 use crate::server::{Statistics, since};
 use crate::subject;
@@ -56,7 +56,7 @@ pub fn probe(
     course.next("attaching")?;
     let connection = &mut options.connection;
     connection.queues = QueueMaps::plain(1);
-    connection.depth = DEPTH_MAX;
+    connection.depth = depth(&options.asked);
     connection.timeouts.request = connection.timeouts.request.min(REQUEST_LIMIT);
     let writes = options.writes.is_some();
     let mut bound = Bound::open(medium, connection, options.local, writes)?;
@@ -132,11 +132,12 @@ fn measure(
     let reads_max = most.min(subject.volume_bytes);
     let region = known.as_ref().map_or(0, |known| known.content.len());
     let writes_max = most.min(u64::try_from(region).unwrap_or(0));
-    let planned = loads(LoadLimits {
+    let limits = LoadLimits {
         block_size,
         reads_max,
         writes_max,
-    });
+    };
+    let planned = loads(limits, &options.asked);
     let time = options.time
         - if is_remote {
             network_time + options.time.mul_f64(ARRIVAL)

@@ -12,6 +12,7 @@ use longshore_model::advice::{self, Advice, Beside, Checked, Gains, Goal, usual_
 use longshore_model::identify::{self, FitError};
 use longshore_model::pipeline::of_probe;
 use longshore_model::probe::{Direction, Probe};
+use longshore_probe::Asked;
 use longshore_report::page::{self, Document};
 use serde::Serialize;
 
@@ -155,7 +156,21 @@ fn advise(arguments: &AdviseArguments) -> Result<ExitCode, ExitCode> {
     {
         crate::exit::usage(&NoWrites);
     }
-    let mut probe = arguments.probing.obtain(&arguments.volume)?;
+    let loads = match &before {
+        Some(before) => {
+            let goal = arguments.goal(before);
+            advice::loads_to_check(before, &goal).map_err(failed)?
+        }
+        None => vec![arguments.goal(&Probe::default())],
+    };
+    let asked = loads.into_iter().map(|load| Asked {
+        direction: load.direction,
+        size: load.size_bytes,
+        depth: load.depth,
+    });
+    let mut probe = arguments
+        .probing
+        .obtain(&arguments.volume, asked.collect())?;
     for setting in &arguments.setting {
         setting.note(&mut probe);
     }
@@ -295,7 +310,10 @@ fn outcome(checked: &[Checked]) -> String {
             check.id, predicted.value, predicted.low, predicted.high
         );
         let _ = match (check.is_followed, check.achieved_percent) {
-            (false, _) => writeln!(text, "not followed"),
+            (false, _) => match check.by_hand {
+                Some(how) => writeln!(text, "a probe does not show it: {how}"),
+                None => writeln!(text, "not followed"),
+            },
             (true, None) => writeln!(text, "the probes have no such load in common"),
             (true, Some(achieved)) => {
                 let verdict = if check.agrees == Some(true) {

@@ -127,7 +127,7 @@ fn explain(arguments: &ExplainArguments) -> Result<ExitCode, ExitCode> {
     let files = (open(&arguments.plot)?, open(&arguments.report)?);
     let (probe, pipelines) = match &arguments.volume {
         Some(volume) => {
-            let probe = arguments.probing.obtain(volume)?;
+            let probe = arguments.probing.obtain(volume, Vec::new())?;
             let pipelines = of_volume(&probe, arguments.bs);
             (Some(probe), pipelines)
         }

@@ -18,7 +18,7 @@ use longshore_bench::units;
 use longshore_bench::watch::Interrupt;
 use longshore_model::identify;
 use longshore_model::probe::{Probe, Remark, RemarkKind};
-use longshore_probe::{Error, Options, ServerView, Watch, WriteRegion};
+use longshore_probe::{Asked, Error, Options, ServerView, Watch, WriteRegion};
 use longshore_reactor::EngineChoice;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -110,7 +110,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(arguments: &ProbeArguments) -> ExitCode {
-    let probe = match arguments.probing.obtain(&arguments.volume) {
+    let probe = match arguments.probing.obtain(&arguments.volume, Vec::new()) {
         Ok(probe) => probe,
         Err(status) => return status,
     };
@@ -122,7 +122,9 @@ pub fn run(arguments: &ProbeArguments) -> ExitCode {
 
 impl Probing {
     /// Probes a volume, or reads an earlier probe, and fits the parts. A failure has been told.
-    pub fn obtain(&self, volume: &Medium) -> Result<Probe, ExitCode> {
+    ///
+    /// `asked`: loads that are measured as well.
+    pub fn obtain(&self, volume: &Medium, asked: Vec<Asked>) -> Result<Probe, ExitCode> {
         let connection = self.connection.options(volume.url());
         let connection = connection.map_err(|error| crate::exit::refuse(&error))?;
         // A path that cannot be written does not cost the figures of a minute.
@@ -139,6 +141,7 @@ impl Probing {
         let options = Options {
             time: self.time,
             writes: self.write,
+            asked,
             seed: self.seed,
             statistics,
             server_pid: self.server_pid,

@@ -44,7 +44,7 @@ fn more_connections(case: &Case<'_>) -> Result<Option<Change>, FitError> {
         how: vec![how],
         cost: "memory of the queues; a device for each path with iSCSI",
         risk: "operations on different connections may pass each other",
-        check: "longshore session list on the server",
+        check: "longshore bench with that --sessions, beside one",
         ..case.change("more-connections", Actor::Initiator, &values)?
     }))
 }
