@@ -18,7 +18,7 @@ use crate::identify::{self, FitError};
 use crate::operation::Operation;
 use crate::parameter::{Key, Parts, Source};
 use crate::prediction::{Estimate, differences};
-use crate::probe::{Direction, Pattern, PointFacts, Probe};
+use crate::probe::{Direction, Pattern, PointFacts, Probe, Role};
 use crate::simulation::{Length, simulate};
 use crate::units::Unit;
 use crate::verdict::{Verdict, verdict};
@@ -144,7 +144,7 @@ pub fn advise(probe: &Probe, goal: &Goal) -> Result<Advice, FitError> {
 fn threshold(probe: &Probe, goal: &Goal) -> f64 {
     let points = probe.points.iter();
     let mut spreads: Vec<f64> = points
-        .filter(|it| it.direction == goal.direction)
+        .filter(|it| it.direction == goal.direction && it.role != Role::Asked)
         .map(|it| 200.0 * it.iops.relative())
         .collect();
     spreads.sort_by(f64::total_cmp);
@@ -251,7 +251,7 @@ pub struct Checked {
     pub is_followed: bool,
     /// Achieved and predicted are no more than 10 points apart, or the interval holds what was achieved.
     pub agrees: Option<bool>,
-    /// How to check what no probe shows: it has one connection, and one load at a time.
+    /// How to check what the probe does not show: it has one connection, one load at a time, and no deep or large ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<&'static str>,
 }
@@ -259,20 +259,18 @@ pub struct Checked {
 /// Points of a gain that prediction and outcome may differ.
 const AGREES: f64 = 10.0;
 
-/// The loads that tell what becomes of the advice for a probe: that of the goal, and those that are advised in its
-/// place.
-///
-/// # Errors
-/// The probe has too few points.
-pub fn loads_to_check(before: &Probe, goal: &Goal) -> Result<Vec<Goal>, FitError> {
-    let items = advise(before, goal)?.items;
-    let mut loads = vec![*goal];
-    for load in items.iter().map(|item| instead(goal, item)) {
-        if !loads.contains(&load) {
-            loads.push(load);
+impl Advice {
+    /// The loads that tell what becomes of it: that of the goal, and those that are advised in its place.
+    #[must_use]
+    pub fn loads_to_check(&self) -> Vec<Goal> {
+        let mut loads = vec![self.goal];
+        for load in self.items.iter().map(|item| instead(&self.goal, item)) {
+            if !loads.contains(&load) {
+                loads.push(load);
+            }
         }
+        loads
     }
-    Ok(loads)
 }
 
 /// The load that is advised in the place of another one, if any is.
@@ -294,14 +292,12 @@ const UNSEEN: [&str; 2] = ["connections", "queue-maps"];
 /// Holds the advice for an earlier probe against a later one.
 ///
 /// # Errors
-/// One of the probes has too few points.
-pub fn check(before: &Probe, after: &Probe, goal: &Goal) -> Result<Vec<Checked>, FitError> {
-    let advice = advise(before, goal)?;
+/// The later one has too few points.
+pub fn check(advice: &Advice, before: &Probe, after: &Probe) -> Result<Vec<Checked>, FitError> {
+    let goal = &advice.goal;
     let parts_after = identify::parts(after, goal.direction)?.parts;
-    let checked = advice.items.into_iter().map(|item| {
-        let to = instead(goal, &item);
-        let is_unseen = |(name, _): &(String, String)| UNSEEN.contains(&name.as_str());
-        let by_hand = item.changes.iter().any(is_unseen).then_some(item.check);
+    let checked = advice.items.iter().map(|item| {
+        let to = instead(goal, item);
         let (is_followed, achieved_percent) = if to != *goal {
             let achieved = achieved(before, goal, after, &to, item.gains);
             (achieved.is_some(), achieved)
@@ -310,6 +306,9 @@ pub fn check(before: &Probe, after: &Probe, goal: &Goal) -> Result<Vec<Checked>,
         } else {
             (false, None)
         };
+        let is_unseen = |(name, _): &(String, String)| UNSEEN.contains(&name.as_str());
+        let is_seen = to == *goal && !item.changes.iter().any(is_unseen);
+        let by_hand = (!is_seen && !is_followed).then_some(item.check);
         let agrees = achieved_percent.map(|achieved| {
             let gain = item.gain_percent;
             (gain.low..=gain.high).contains(&achieved) || (achieved - gain.value).abs() <= AGREES
@@ -374,7 +373,7 @@ fn achieved(before: &Probe, goal: &Goal, after: &Probe, to: &Goal, gains: Gains)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::{Fitted, Make, NetworkFacts, Parameter, Role, SourceKind, Subject};
+    use crate::probe::{Fitted, Make, NetworkFacts, Parameter, SourceKind, Subject};
     use crate::spread::{Distribution, Spread};
 
     /// A fitted probe with these parts; their uncertainty is a hundredth of them.
@@ -509,7 +508,7 @@ mod tests {
             probe
         };
         let (before, after) = (with(before, slow), with(after, fast));
-        let checked = check(&before, &after, &goal).unwrap();
+        let checked = check(&advise(&before, &goal).unwrap(), &before, &after).unwrap();
         let followed: Vec<&Checked> = checked.iter().filter(|it| it.is_followed).collect();
         let [followed] = followed[..] else {
             panic!("{checked:?}")
@@ -696,10 +695,11 @@ mod tests {
         // No probe shows whether they were given.
         let goal = beside(1 << 20, 8);
         let again = probe(&parts, &[]);
-        let checked = check(&again, &again, &goal).unwrap();
+        let advice = advise(&again, &goal).unwrap();
+        let checked = check(&advice, &again, &again).unwrap();
         let maps = checked.iter().find(|it| it.id == "queue-maps").unwrap();
         assert!(!maps.is_followed && maps.by_hand.is_some(), "{maps:?}");
-        assert_eq!(loads_to_check(&again, &goal).unwrap()[0], goal);
+        assert_eq!(advice.loads_to_check()[0], goal);
     }
 
     #[test]
@@ -709,14 +709,15 @@ mod tests {
             ..goal(Direction::Read, 4096, 1)
         };
         let before = probe(&LINK, &[]);
-        let loads = loads_to_check(&before, &small).unwrap();
+        let advice = advise(&before, &small).unwrap();
+        let loads = advice.loads_to_check();
         assert_eq!(loads[0], small);
         assert!(loads.iter().any(|it| it.size_bytes > 4096), "{loads:?}");
         let deeper = loads.iter().find(|it| it.depth > 1);
         let depth = deeper.unwrap_or_else(|| panic!("{loads:?}")).depth;
         // With these, it tells what was achieved.
         let point = |load: &Goal| PointFacts {
-            role: Role::Held,
+            role: Role::Asked,
             direction: load.direction,
             size_bytes: load.size_bytes,
             depth: load.depth,
@@ -733,7 +734,7 @@ mod tests {
         };
         let mut measured = before.clone();
         measured.points = loads.iter().map(point).collect();
-        let checked = check(&measured, &measured, &small).unwrap();
+        let checked = check(&advice, &measured, &measured).unwrap();
         let checked = checked.iter().find(|it| it.id == "depth").unwrap();
         assert!(checked.is_followed, "{checked:?}");
         let achieved = 100.0 * (f64::from(depth) - 1.0);

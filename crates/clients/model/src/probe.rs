@@ -178,6 +178,8 @@ pub enum Role {
     Fit,
     /// Kept back: it decides the error that is published.
     Held,
+    /// Somebody asked for it. It decides nothing.
+    Asked,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ pub struct Options {
     pub time: Duration,
     /// Where writes are allowed; none: nothing is written.
     pub writes: Option<WriteRegion>,
-    /// Loads at random places that are measured as well. Nothing is fitted to them.
+    /// Loads at random places that are measured as well, if they are not too deep or large. They decide nothing else.
     pub asked: Vec<Asked>,
     /// Of the places of random operations.
     pub seed: u64,

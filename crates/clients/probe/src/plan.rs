@@ -71,11 +71,8 @@ pub(crate) struct LoadLimits {
 
 pub(crate) const DEPTH_MAX: u16 = 64;
 
-/// The depth that connections need for all loads.
-pub(crate) fn depth(asked: &[Asked]) -> u16 {
-    let asked = asked.iter().map(|load| load.depth);
-    asked.fold(DEPTH_MAX, u16::max)
-}
+/// Bytes that a load that is asked for may have under way, so that slow servers answer in time.
+const ASKED_MAX: u64 = 8 << 20;
 
 /// All loads in the order of a round. What a volume does not allow is left out.
 pub(crate) fn loads(limits: LoadLimits, asked: &[Asked]) -> Vec<Planned> {
@@ -83,7 +80,8 @@ pub(crate) fn loads(limits: LoadLimits, asked: &[Asked]) -> Vec<Planned> {
     let writes = WRITES.iter().map(|row| (Write, *row));
     let asked = asked.iter().filter_map(|load| {
         let size = u32::try_from(load.size).ok()?;
-        Some((load.direction, (Held, Random, size, load.depth)))
+        let is_small = load.depth <= DEPTH_MAX && load.size * u64::from(load.depth) <= ASKED_MAX;
+        is_small.then_some((load.direction, (Role::Asked, Random, size, load.depth)))
     });
     let mut seen = BTreeSet::new();
     let all = reads.chain(writes).chain(asked);
@@ -141,16 +139,16 @@ mod tests {
             asked(Write, 8 << 10, 3),
             asked(Read, 2 << 20, 1),
             asked(Read, 1000, 1),
+            asked(Read, 8 << 10, 65),
+            asked(Read, 1 << 20, 9),
         ];
         let all = super::loads(limits(512, 1 << 20, 0), &wanted);
         assert_eq!(all.len(), usual + 1);
         let last = all.last().expect("there are some");
         assert_eq!(
             (last.role, last.pattern, last.size, last.depth),
-            (Held, Random, 8 << 10, 3)
+            (Role::Asked, Random, 8 << 10, 3)
         );
-        assert_eq!(depth(&wanted), DEPTH_MAX);
-        assert_eq!(depth(&[asked(Read, 4096, 200)]), 200);
     }
 
     #[test]

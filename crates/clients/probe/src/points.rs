@@ -171,7 +171,8 @@ impl Loads<'_> {
         } else {
             span
         };
-        let connection = self.connection.clone();
+        let mut connection = self.connection.clone();
+        connection.depth = crate::plan::DEPTH_MAX;
         Run {
             jobs: vec![Job {
                 name: String::new(),

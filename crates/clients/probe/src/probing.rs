@@ -20,7 +20,7 @@ use crate::course::Course;
 use crate::error::Error;
 use crate::network;
 use crate::options::{Options, Watch, WriteRegion};
-use crate::plan::{LoadLimits, depth, loads};
+use crate::plan::{DEPTH_MAX, LoadLimits, loads};
 use crate::points::{Known, Loads};
 use crate::server::{Statistics, since};
 use crate::subject;
@@ -56,7 +56,7 @@ pub fn probe(
     course.next("attaching")?;
     let connection = &mut options.connection;
     connection.queues = QueueMaps::plain(1);
-    connection.depth = depth(&options.asked);
+    connection.depth = DEPTH_MAX;
     connection.timeouts.request = connection.timeouts.request.min(REQUEST_LIMIT);
     let writes = options.writes.is_some();
     let mut bound = Bound::open(medium, connection, options.local, writes)?;

@@ -150,18 +150,20 @@ fn advise(arguments: &AdviseArguments) -> Result<ExitCode, ExitCode> {
         .map(OutputFile::open)
         .transpose();
     let file = file.map_err(|error| crate::exit::fail(&error))?;
-    if arguments.rw.as_deref() == Some("write")
+    let wanted = arguments.goal(before.as_ref().unwrap_or(&Probe::default()));
+    if wanted.direction == Direction::Write
         && arguments.volume.url().is_some()
         && arguments.probing.write.is_none()
     {
         crate::exit::usage(&NoWrites);
     }
-    let loads = match &before {
-        Some(before) => {
-            let goal = arguments.goal(before);
-            advice::loads_to_check(before, &goal).map_err(failed)?
-        }
-        None => vec![arguments.goal(&Probe::default())],
+    let earlier = match &before {
+        Some(before) => Some((before, advice::advise(before, &wanted).map_err(failed)?)),
+        None => None,
+    };
+    let loads = match &earlier {
+        Some((_, advice)) => advice.loads_to_check(),
+        None => vec![wanted],
     };
     let asked = loads.into_iter().map(|load| Asked {
         direction: load.direction,
@@ -174,10 +176,13 @@ fn advise(arguments: &AdviseArguments) -> Result<ExitCode, ExitCode> {
     for setting in &arguments.setting {
         setting.note(&mut probe);
     }
-    let goal = arguments.goal(&probe);
+    let goal = match &before {
+        Some(_) => wanted,
+        None => arguments.goal(&probe),
+    };
     let advice = advice::advise(&probe, &goal).map_err(failed)?;
-    let checked = match &before {
-        Some(before) => Some(advice::check(before, &probe, &goal).map_err(failed)?),
+    let checked = match &earlier {
+        Some((before, advice)) => Some(advice::check(advice, before, &probe).map_err(failed)?),
         None => None,
     };
     if let Some(path) = &arguments.report {

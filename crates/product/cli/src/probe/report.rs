@@ -218,6 +218,7 @@ fn points(points: &[PointFacts]) -> String {
             match point.role {
                 Role::Fit => "",
                 Role::Held => "kept back",
+                Role::Asked => "asked for",
             }
             .to_owned(),
         ]
