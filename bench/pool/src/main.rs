@@ -72,7 +72,7 @@ struct Arguments {
     /// Measure how long writes wait for snapshots of a volume of a TiB instead: this many.
     #[arg(long)]
     snapshots: Option<usize>,
-    /// Measure how long the pool takes to open after its process was killed instead, once that has written so many MiB.
+    /// Instead, kill a process that has written this many MiB, and measure how long the pool takes to open.
     #[arg(long)]
     recover_mib: Option<u64>,
     /// With --drive: the part of --recover-mib that is killed.
@@ -114,7 +114,12 @@ fn main() -> anyhow::Result<()> {
     })?;
     if let Some(mib) = arguments.recover_mib {
         drop(pool);
-        return recovery::measure(directory.path(), &drives, size, mib);
+        let same = [
+            ("--size-mib", arguments.size_mib),
+            ("--maps-mib", arguments.maps_mib),
+            ("--write-until-killed", mib),
+        ];
+        return recovery::measure(&same, directory.path(), &drives);
     }
     if !arguments.stored.is_empty() {
         let most = usize::try_from(size)?;

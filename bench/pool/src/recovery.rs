@@ -16,12 +16,17 @@ use crate::load::{Content, OVERWRITE};
 /// What the process that is to be killed says when it has written everything.
 const WRITTEN: &str = "written";
 
-/// Makes a process write at random places of a volume, kills it, and opens the pool. `mib`: what it writes.
-pub fn measure(directory: &Path, drives: &[PathBuf], size: u64, mib: u64) -> anyhow::Result<()> {
+/// Makes a process with these arguments write to a volume until it is killed, and opens the pool.
+pub fn measure(
+    arguments: &[(&str, u64)],
+    directory: &Path,
+    drives: &[PathBuf],
+) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--directory").arg(directory);
-    command.arg("--size-mib").arg((size >> 20).to_string());
-    command.arg("--write-until-killed").arg(mib.to_string());
+    for (name, value) in arguments {
+        command.arg(name).arg(value.to_string());
+    }
     for drive in drives {
         command.arg("--drive").arg(drive);
     }

@@ -11,16 +11,30 @@ use longshore_volume::Io;
 use crate::error::PoolError;
 use crate::format::record::LayerId;
 use crate::format::superblock::{LENGTH, Superblock, copies};
+use crate::format::{long, short};
 use crate::leaves::Purpose;
-use crate::place::{Content, Place, Stored};
+use crate::place::{Content, Stored};
 use crate::pool::Pool;
 use crate::report::Report;
 use crate::segments::Use;
 use crate::state::State;
 use crate::walk::{Found, Walk};
 
-/// Pages whose chunks are in memory at once. The maps are walked over once more for each so many.
-const PAGES_MAX: u64 = if cfg!(test) { 64 } else { 1 << 20 };
+/// Chunks are looked at in portions, each of which takes another walk over the maps. Memory of a portion: a part of the
+/// machine's, and how much at least.
+const MEMORY_SHARE: u64 = 16;
+const MEMORY_MIN: u64 = 256 << 20;
+
+/// Pages whose chunks are in memory at once.
+fn pages_max() -> u64 {
+    if cfg!(test) {
+        return 64;
+    }
+    let machine = rustix::system::sysinfo();
+    let unit = u64::from(machine.mem_unit.max(1));
+    let memory = machine.totalram.saturating_mul(unit);
+    (memory / MEMORY_SHARE).max(MEMORY_MIN) / long(size_of::<Chunk>())
+}
 
 /// Runs of chunks that are read at once.
 const READS_MAX: usize = 8;
@@ -34,9 +48,15 @@ struct Chunk {
     page: u64,
 }
 
+impl Chunk {
+    fn subject(&self) -> String {
+        format!("layer {}, page {}", self.layer.0, self.page)
+    }
+}
+
 impl Pool {
     /// Checks the pool on these drives. `with_data`: all data is read and compared with its checksums, and `progress` is
-    /// told the bytes read and their sum. Blocks.
+    /// told the bytes read and about how many there are. Blocks.
     ///
     /// # Errors
     /// It cannot be opened at all.
@@ -76,21 +96,25 @@ pub(crate) async fn check_contents(
     let mut looks = Looks::default();
     let mut counts = count(pool, io, &mut looks, report).await;
     let windows = windows(&counts);
-    let sum = counts.values().map(|count| count.live).sum();
+    let sum: u64 = counts.values().map(|count| count.live).sum();
     add_leaves(pool, &mut counts);
     check_counts(pool, &counts, report);
     for segments in windows {
-        let chunks = collect(pool, io, &segments, &mut looks, report).await;
+        let pages = counts.range(segments.clone()).map(|(_, count)| count.pages);
+        // All of the memory at once: it does not grow beyond.
+        let mut chunks = Vec::with_capacity(short(pages.sum()));
+        collect(pool, io, &segments, &mut looks, &mut chunks, report).await;
         check_overlaps(&chunks, report);
         if with_data {
-            let chunks: Vec<Chunk> = chunks.into_values().collect();
+            // What lives in part is read as a whole: the end is told when it is there.
+            let most = sum.saturating_sub(1);
             check_data(pool, io, &chunks, report, |bytes| {
-                progress(bytes.min(sum), sum);
+                progress(bytes.min(most), sum);
             })
             .await;
         }
     }
-    if with_data {
+    if with_data && sum > 0 {
         progress(sum, sum);
     }
 }
@@ -253,11 +277,11 @@ async fn count(
 /// Neighbouring segments whose chunks are looked at together.
 fn windows(counts: &BTreeMap<u32, Count>) -> Vec<RangeInclusive<u32>> {
     let mut windows: Vec<RangeInclusive<u32>> = Vec::new();
-    let mut pages = 0;
+    let (most, mut pages) = (pages_max(), 0);
     for (number, count) in counts {
         pages += count.pages;
         match windows.last_mut() {
-            Some(window) if pages <= PAGES_MAX => *window = *window.start()..=*number,
+            Some(window) if pages <= most => *window = *window.start()..=*number,
             Some(_) | None => {
                 windows.push(*number..=*number);
                 pages = count.pages;
@@ -267,43 +291,52 @@ fn windows(counts: &BTreeMap<u32, Count>) -> Vec<RangeInclusive<u32>> {
     windows
 }
 
-/// The chunks that lie in some segments.
+/// Takes the chunks that lie in some segments, sorted by their places.
 async fn collect(
     pool: &Arc<Pool>,
     io: &Io,
     window: &RangeInclusive<u32>,
     looks: &mut Looks,
+    chunks: &mut Vec<Chunk>,
     report: &mut Report,
-) -> BTreeMap<Place, Chunk> {
-    let mut chunks: BTreeMap<Place, Chunk> = BTreeMap::new();
-    let show = |state: &State, found: &Found, report: &mut Report| {
+) {
+    let show = |state: &State, found: &Found, _: &mut Report| {
         let layer = found.layer;
         for (page, stored) in found.stored() {
             let segment = state.segments.of(stored.place);
             if !segment.is_some_and(|segment| window.contains(&segment)) {
                 continue;
             }
-            let chunk = Chunk {
+            chunks.push(Chunk {
                 stored,
                 layer,
-                page: page - u64::from(stored.page).min(page),
-            };
-            let known = chunks.entry(stored.place).or_insert(chunk);
-            // What is being merged lies in two layers.
-            let is_same = known.page + u64::from(stored.page) == page
-                && known.stored.crc == stored.crc
-                && (known.layer == layer || state.catalog.heirs(layer).contains(&known.layer));
-            if !is_same {
-                let text = format!(
-                    "shares its data with layer {}, page {}",
-                    known.layer.0, known.page
-                );
-                report.note(format!("layer {}, page {page}", layer.0), text);
-            }
+                // Of a damaged entry it may lie before the first one.
+                page: page.wrapping_sub(u64::from(stored.page)),
+            });
         }
     };
     looks.each(pool, io, report, show).await;
-    chunks
+    // Of several entries for a chunk, the first that the walk came to stays.
+    chunks.sort_unstable_by_key(|chunk| (chunk.stored.place, chunk.layer, chunk.page));
+    let inner = pool.lock();
+    let heirs = |layer| inner.state.catalog.heirs(layer);
+    chunks.dedup_by(|chunk, known| {
+        if chunk.stored.place != known.stored.place {
+            return false;
+        }
+        // What is being merged lies in two layers.
+        let is_same = chunk.page == known.page
+            && chunk.stored.crc == known.stored.crc
+            && (chunk.layer == known.layer || heirs(chunk.layer).contains(&known.layer));
+        if !is_same {
+            let text = format!(
+                "shares its data with layer {}, page {}",
+                known.layer.0, known.page
+            );
+            report.note(chunk.subject(), text);
+        }
+        true
+    });
 }
 
 /// Counts the leaves of maps, too.
@@ -338,17 +371,16 @@ fn check_counts(pool: &Pool, counts: &BTreeMap<u32, Count>, report: &mut Report)
     }
 }
 
-fn check_overlaps(chunks: &BTreeMap<Place, Chunk>, report: &mut Report) {
+fn check_overlaps(chunks: &[Chunk], report: &mut Report) {
     let mut before: Option<&Chunk> = None;
-    for chunk in chunks.values() {
+    for chunk in chunks {
         if let Some(before) = before
             && before.stored.place.drive() == chunk.stored.place.drive()
             && before.stored.place.offset() + u64::from(before.stored.length)
                 > chunk.stored.place.offset()
         {
-            let subject = format!("layer {}, page {}", chunk.layer.0, chunk.page);
             let text = format!("overlaps layer {}, page {}", before.layer.0, before.page);
-            report.note(subject, text);
+            report.note(chunk.subject(), text);
         }
         before = Some(chunk);
     }
@@ -404,6 +436,5 @@ async fn check_chunk(pool: &Arc<Pool>, io: &Io, chunk: &Chunk, report: &mut Repo
         Ok(_) => "the checksum of its data does not match".to_owned(),
         Err(error) => std::io::Error::from(error).to_string(),
     };
-    let subject = format!("layer {}, page {}", chunk.layer.0, chunk.page);
-    report.note(subject, text);
+    report.note(chunk.subject(), text);
 }

@@ -44,7 +44,7 @@ const OUTCOMES_MAX: usize = 32;
 /// Rounds of cleaning that gain nothing, until those that wait for space are told that there is none.
 const ROUNDS_MAX: u32 = 64;
 
-/// Cleaning ends after so many rounds in a row without gain, unless somebody waits for space.
+/// Rounds in a row without gain after which cleaning ends, unless somebody waits for space.
 const FUTILE_MAX: u32 = 3;
 
 /// What cleaning a segment has done.

@@ -9,7 +9,7 @@ use crate::format::short;
 use crate::hand_out_tests::records_of_hand_outs;
 use crate::open::{Opening, create_on, open_on};
 use crate::place::Codec;
-use crate::testing::{Disks, Rig};
+use crate::testing::{Disks, Planted, Rig, plant};
 use crate::{NewVolume, POOL, Pool, VolumeSettings};
 
 const DRIVE: usize = 20 << 20;
@@ -299,6 +299,8 @@ fn drives_with_zstd_and_settings_of_this_version_open() {
 /// Pages of the volume that nearly fills a pool, and those that a step of its history writes.
 const FULL_PAGES: u64 = 2304;
 const STEP_PAGES: u64 = 16;
+
+/// Steps of the history that the fixture is of.
 const STEPS: u64 = 900;
 
 /// The first page that a step writes, and the number of the first.
@@ -314,7 +316,8 @@ fn step(number: u64) -> (u64, u8) {
     (place * STEP_PAGES, 1 + first)
 }
 
-fn history_of_hand_outs() -> Disks {
+/// Writes until records behind the checkpoint hand out segments, and tells in how many steps.
+fn history_of_hand_outs() -> (Disks, u64) {
     let mut rig = Rig::new(Disks::new(&[LARGE_DRIVE], 1));
     let drives = rig.disks.drives();
     let pool = rig.run(|io| async move { create_on(&io, "fixture", drives, false).await });
@@ -331,26 +334,28 @@ fn history_of_hand_outs() -> Disks {
     let of = pool.clone();
     let made = rig.run(|io| async move { of.create_volume(&io, new).await });
     made.expect("power").expect("a volume");
-    for number in 0..STEPS {
+    for number in 0..4 * STEPS {
         let (page, first) = step(number);
         write(&mut rig, &pool, "full", page, first..first + 16);
+        let last = pool.newest_record();
+        let hands_out = || {
+            let found = records_of_hand_outs(rig.disks.contents(0));
+            found.iter().any(|(number, _)| *number > last)
+        };
+        if number >= STEPS && number.is_multiple_of(8) && hands_out() {
+            return (rig.into_disks(), number + 1);
+        }
     }
-    let last = pool.newest_record();
-    let found = records_of_hand_outs(rig.disks.contents(0));
-    assert!(
-        found.iter().any(|(number, _)| *number > last),
-        "a record behind the checkpoint hands out segments"
-    );
-    rig.into_disks()
+    panic!("no record behind a checkpoint hands out segments");
 }
 
-fn check_hand_outs(disks: Disks) {
+fn check_hand_outs(disks: Disks, steps: u64) {
     let mut rig = Rig::new(disks);
     let drives = rig.disks.drives();
     let pool = rig.run(|io| async move { open_on(&io, drives, Opening::default()).await });
     let pool = pool.expect("power").expect("the pool opens");
     let mut numbers = vec![0; usize::try_from(FULL_PAGES).expect("small")];
-    for number in 0..STEPS {
+    for number in 0..steps {
         let (page, first) = step(number);
         for (at, number) in (page..page + STEP_PAGES).zip(first..) {
             numbers[usize::try_from(at).expect("small")] = number;
@@ -361,13 +366,18 @@ fn check_hand_outs(disks: Disks) {
 
 #[test]
 fn drives_whose_records_hand_out_segments_open() {
-    check_hand_outs(stored_small(HAND_OUTS));
+    check_hand_outs(stored_small(HAND_OUTS), STEPS);
+    // There are records in those segments.
+    plant(Some(Planted::ForgetsHandOuts));
+    let result = std::panic::catch_unwind(|| check_hand_outs(stored_small(HAND_OUTS), STEPS));
+    plant(None);
+    assert!(result.is_err(), "what the records handed out is needed");
 }
 
 /// The same for what this version writes. With `LONGSHORE_HAND_OUTS_FIXTURE` set, that is kept in the file of this name.
 #[test]
 fn drives_of_this_version_whose_records_hand_out_segments_open() {
-    let disks = history_of_hand_outs();
+    let (disks, steps) = history_of_hand_outs();
     keep(&disks, "LONGSHORE_HAND_OUTS_FIXTURE", pack_small);
-    check_hand_outs(disks.kill(1));
+    check_hand_outs(disks.kill(1), steps);
 }

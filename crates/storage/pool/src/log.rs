@@ -69,8 +69,8 @@ const WRITERS: u32 = 2;
 /// The same, while full batches wait.
 const WRITERS_MAX: u32 = 6;
 
-/// A batch of fewer parts than these waits for company while a record of more than it has is written: headers take time and
-/// space, too.
+/// A batch of fewer parts than these waits for company while another record is written, if the newest one has more parts:
+/// headers take time and space, too.
 const COLLECTED_PARTS: usize = 64;
 
 /// Least bytes of payload that a batch is parted for, to fill the end of a segment.
@@ -196,10 +196,11 @@ struct Lane {
 }
 
 impl Lane {
-    /// Whether the open batch may wait for another writer to finish, and grow meanwhile.
-    fn collects(&self) -> bool {
+    /// Whether the open batch may wait for another writer to finish, and grow meanwhile. One of `large` bytes does not.
+    fn collects(&self, large: usize) -> bool {
         let enough = self.last_parts.min(COLLECTED_PARTS);
-        let grows = |open: &Batch| !open.durable && open.parts.len() < enough;
+        let grows =
+            |open: &Batch| !open.durable && open.parts.len() < enough && open.filled < large;
         self.queue.is_empty() && self.open.as_ref().is_some_and(grows)
     }
 }
@@ -433,9 +434,10 @@ impl Inner {
         for piece in pieces.drain(..) {
             self.place(lane, layer, piece, durable, &mut outcomes);
         }
+        let large = self.large();
         let lane = &mut self.lanes[lane.index()];
-        let is_large = |batch: &Batch| batch.filled >= self.payload_max / 2;
-        let most = if lane.collects() {
+        let is_large = |batch: &Batch| batch.filled >= large;
+        let most = if lane.collects(large) {
             1
         } else if lane.queue.is_empty() && !lane.open.as_ref().is_some_and(is_large) {
             WRITERS
@@ -445,6 +447,11 @@ impl Inner {
         let start = lane.writers < most && (lane.open.is_some() || !lane.queue.is_empty());
         lane.writers += u32::from(start);
         Ok((outcomes, start))
+    }
+
+    /// Bytes of a batch that is written as soon as it can be.
+    const fn large(&self) -> usize {
+        self.payload_max / 2
     }
 
     /// Counts the room for data anew.
@@ -616,8 +623,9 @@ impl Inner {
         if let Some(failed) = self.failed {
             self.fail_lane(name, failed);
         }
+        let large = self.large();
         let lane = &mut self.lanes[name.index()];
-        if lane.writers > 1 && lane.collects() {
+        if lane.writers > 1 && lane.collects(large) {
             lane.writers -= 1;
             return Next::Nothing;
         }
@@ -669,7 +677,7 @@ impl Inner {
         Next::Space(receiver)
     }
 
-    /// Parts the next batch in two, so that the first fits into so many bytes, if that fills them well. Whether it did.
+    /// Splits the next batch, if the first part of it would fill the `room` well. Whether it did.
     fn part_batch(&mut self, name: LaneName, room: u64) -> bool {
         let lane = &mut self.lanes[name.index()];
         let is_open = lane.queue.is_empty();

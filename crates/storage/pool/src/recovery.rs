@@ -184,7 +184,7 @@ impl Log<'_> {
                 if read.contains(&number) {
                     continue;
                 }
-                let Some((parts, payload)) = parts_of(records, &self.search, number) else {
+                let Some((parts, payload)) = parts_of(records, self.search.segments, number) else {
                     self.suspect = self.suspect.or(Some(number));
                     continue;
                 };
@@ -248,14 +248,14 @@ const GENERATIONS_END: u64 = 1 << 62;
 /// What a record held, by its own header or by that of the next, and where its payload lies.
 fn parts_of(
     records: &BTreeMap<u64, (RecordHeader, Place)>,
-    search: &Search<'_>,
+    segments: &Segments,
     number: u64,
 ) -> Option<(Arc<[Part]>, Place)> {
     if let Some((header, payload)) = records.get(&number) {
         return Some((header.parts.clone(), *payload));
     }
     let (next, _) = records.get(&(number + 1))?;
-    lies_in_a_segment(search.segments, next).then(|| (next.echo.clone(), next.echo_place))
+    lies_in_a_segment(segments, next).then(|| (next.echo.clone(), next.echo_place))
 }
 
 /// Records whose leaves are read ahead.
@@ -263,7 +263,8 @@ const AHEAD: usize = 64;
 /// Leaves that are read ahead at most: fewer than stay in memory in any case.
 const AHEAD_LEAVES: usize = 128;
 
-/// Records whose payloads are read at once.
+/// Records whose payloads are read, or wait for that, while others are replayed. Threads that read are fewer, and find the
+/// next ones without waiting for this one.
 const READS_MAX: usize = 16;
 
 /// A record to be replayed.
@@ -338,28 +339,22 @@ impl Replay<'_> {
         let durable = durable.unwrap_or(0);
         let (mut steps, mut torn) = (Vec::new(), 0);
         for number in numbers {
-            let (parts, payload) = match records.get(&number) {
-                Some((header, payload)) => (header.parts.clone(), *payload),
-                // The record after it repeats what it held.
-                None => match records.get(&(number + 1)) {
-                    Some((next, _)) if lies_in_a_segment(segments, next) => {
-                        (next.echo.clone(), next.echo_place)
-                    }
-                    Some(_) => {
-                        let source = FormatError::Field("the place of a record");
-                        let what = format!("record {number}");
-                        return Err(damaged(self.inspection.label, what, source));
-                    }
-                    #[cfg(test)]
-                    None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
-                        return Ok((steps, torn));
-                    }
-                    None if number > durable => {
-                        torn += 1;
-                        continue;
-                    }
-                    None => return Err(self.lost(number)),
-                },
+            let (parts, payload) = match parts_of(records, segments, number) {
+                Some(found) => found,
+                None if records.contains_key(&(number + 1)) => {
+                    let source = FormatError::Field("the place of a record");
+                    let what = format!("record {number}");
+                    return Err(damaged(self.inspection.label, what, source));
+                }
+                #[cfg(test)]
+                None if crate::testing::has_planted(crate::testing::Planted::StopsAtGap) => {
+                    return Ok((steps, torn));
+                }
+                None if number > durable => {
+                    torn += 1;
+                    continue;
+                }
+                None => return Err(self.lost(number)),
             };
             steps.push(Step {
                 number,

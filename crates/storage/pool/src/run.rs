@@ -4,16 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use futures_channel::oneshot;
-use longshore_reactor::blocking::BlockingPool;
-use longshore_reactor::carry_out;
 use longshore_reactor::storage::{
     CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
 };
+use longshore_reactor::{BlockingPool, carry_out};
 use longshore_volume::{Executor, Io};
 
 thread_local! {
@@ -127,28 +126,26 @@ const THREADS_MAX: usize = 8;
 struct Blocking {
     queued: Vec<FileOperation>,
     completions: VecDeque<FileCompletion>,
-    /// Those that others have carried out.
-    inbox: Arc<Inbox>,
+    delegated: Arc<Inbox>,
     threads: Option<BlockingPool>,
+    /// What threads have carried out.
+    ended: Arc<Inbox>,
     /// Operations that threads have not ended.
     under_way: usize,
 }
 
 #[derive(Default)]
-struct Inbox {
-    ended: Mutex<VecDeque<FileCompletion>>,
-    delegated: Mutex<VecDeque<FileCompletion>>,
-}
+struct Inbox(Mutex<VecDeque<FileCompletion>>);
 
-type Completions = Mutex<VecDeque<FileCompletion>>;
-
-fn lock(completions: &Completions) -> MutexGuard<'_, VecDeque<FileCompletion>> {
-    completions.lock().unwrap_or_else(PoisonError::into_inner)
+impl Inbox {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<FileCompletion>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl CompletionSink for Inbox {
     fn accept(&self, completion: FileCompletion) {
-        lock(&self.delegated).push_back(completion);
+        self.lock().push_back(completion);
     }
 }
 
@@ -164,11 +161,10 @@ impl Blocking {
             let threads = self
                 .threads
                 .get_or_insert_with(|| BlockingPool::named("pool-io", THREADS_MAX));
-            let (inbox, waiting) = (self.inbox.clone(), thread::current());
+            let (ended, waiting) = (self.ended.clone(), thread::current());
             self.under_way += 1;
             threads.run(Box::new(move || {
-                let completion = carry_out(operation);
-                lock(&inbox.ended).push_back(completion);
+                ended.accept(carry_out(operation));
                 waiting.unpark();
             }));
         }
@@ -178,15 +174,15 @@ impl Blocking {
         if let Some(completion) = self.completions.pop_front() {
             return Some(completion);
         }
-        let ended = lock(&self.inbox.ended).pop_front();
+        let ended = self.ended.lock().pop_front();
         self.under_way -= usize::from(ended.is_some());
-        ended.or_else(|| lock(&self.inbox.delegated).pop_front())
+        ended.or_else(|| self.delegated.lock().pop_front())
     }
 
     fn is_idle(&self) -> bool {
         self.completions.is_empty()
-            && lock(&self.inbox.ended).is_empty()
-            && lock(&self.inbox.delegated).is_empty()
+            && self.ended.lock().is_empty()
+            && self.delegated.lock().is_empty()
     }
 }
 
@@ -196,6 +192,6 @@ impl Storage for Blocking {
     }
 
     fn delegate(&mut self, tag: StorageTag) -> Delegated {
-        Delegated::new(tag, self.inbox.clone())
+        Delegated::new(tag, self.delegated.clone())
     }
 }

@@ -477,9 +477,9 @@ impl Segments {
 
     /// The segment to be cleaned next, if cleaning gains anything. `except`: those that are being cleaned.
     ///
-    /// What has been there for long, and still lives, will live on: the space that is gained there stays gained. So
-    /// what a segment gains counts by its age, and by what moving it costs. But no segment is taken that gains far less
-    /// than the emptiest of the others. `next_generation`: the one to be handed out next. `room`: bytes that moves may take.
+    /// Old data that still lives is likely to stay, so space that is gained from an old segment lasts. A segment's gain is
+    /// therefore weighed with its age, and with what moving it costs. But no segment is taken that gains far less than the
+    /// emptiest of the others. `next_generation`: the one to be handed out next. `room`: bytes that moves may take.
     #[must_use]
     pub fn victim(&self, except: &[u32], next_generation: u64, room: u64) -> Option<u32> {
         let gain = |found: &Segment| self.bytes - found.live;

@@ -77,6 +77,9 @@ pub fn next_leaf(
     }
 }
 
+/// Leaves that a walk reads at once.
+const AHEAD: usize = 16;
+
 impl Walk {
     pub fn new(pool: &Pool, purpose: Purpose) -> Self {
         let inner = pool.lock();
@@ -109,12 +112,22 @@ impl Walk {
                     self.from = 0;
                 }
                 Err(missing) => {
+                    let first = u64::from(missing.number) * long(LEAF_PAGES);
+                    let next: Vec<Missing> = {
+                        let catalog = &pool.lock().state.catalog;
+                        let away = catalog.away_between(layer, first..u64::MAX);
+                        away.take(AHEAD).collect()
+                    };
+                    if next.len() > 1 && pool.load_leaves(io, &next, self.purpose).await.is_ok() {
+                        continue;
+                    }
+                    // One of them cannot be read.
                     let loaded = pool.load_leaves(io, &[missing], self.purpose).await;
                     loaded.map_err(|failure| {
                         self.from = short(u64::from(missing.number)) + 1;
                         Unread {
                             layer,
-                            offset: u64::from(missing.number) * long(LEAF_PAGES) * PAGE_BYTES,
+                            offset: first * PAGE_BYTES,
                             failure,
                         }
                     })?;
