@@ -6,13 +6,12 @@
 //! says why; it counts as skipped if [`skips::ALLOWED`] lists the reason, and as failed if not.
 
 mod passed;
+mod room;
 pub mod schedule;
 mod skips;
 pub mod source;
 mod subjects;
 
-use std::fs::DirEntry;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -23,13 +22,6 @@ use crate::rotation::{self, Part};
 use crate::{programs, workspace};
 use passed::Passed;
 use schedule::Step;
-
-/// What the builds and guests of all steps leave below the target folder, with some room to spare.
-const DISK_BYTES: u64 = 5 << 30;
-
-/// What must be free even where an earlier run has left all of that: room for scratch files of tests, and
-/// for new builds beside those they replace.
-const FREE_BYTES: u64 = 1 << 30;
 
 /// The turn of the fuzz targets, from 0. To build them with coverage takes as long as a third of the kernel's jobs, which
 /// have the other turns. On random bytes and the kept corpus the targets run among the tests, each time.
@@ -80,7 +72,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         },
     };
     arguments.finish()?;
-    room()?;
+    room::check()?;
     match part {
         Part::All => println!("everything runs"),
         Part::Turn(turn) => println!(
@@ -216,42 +208,6 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// A full disk shows late, and as anything but itself. What an earlier run has left counts as room.
-fn room() -> Result<()> {
-    let folder = workspace::work_folder("ci")?;
-    let disk = rustix::fs::statvfs(&folder)?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let needed = needed_bytes(folder_bytes(&workspace::target_folder()));
-    if free < needed {
-        bail!(
-            "{} MiB are free at {}, and this run needs {} MiB: free some, or set CARGO_TARGET_DIR to a \
-             folder on a larger disk",
-            free >> 20,
-            folder.display(),
-            needed >> 20
-        );
-    }
-    Ok(())
-}
-
-/// Free space for a run, where the target folder holds this much.
-fn needed_bytes(used: u64) -> u64 {
-    DISK_BYTES.saturating_sub(used).max(FREE_BYTES)
-}
-
-/// Bytes of all files below a folder; what cannot be looked at counts as nothing.
-fn folder_bytes(folder: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return 0;
-    };
-    let of_entry = |entry: DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    };
-    entries.flatten().map(of_entry).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,13 +227,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn room_counts_what_is_built_and_asks_for_some_that_is_free() {
-        assert_eq!(needed_bytes(0), DISK_BYTES);
-        assert_eq!(needed_bytes(2 << 30), DISK_BYTES - (2 << 30));
-        assert_eq!(needed_bytes(100 << 30), FREE_BYTES);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod outcome;
 mod table;
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use crate::command::{run_captured, run_checked};
 use crate::counts::Counts;
 use crate::kernel::last_lines;
 use crate::rotation::Part;
-use crate::servers::{Backend, Kind, Running, Setup};
+use crate::servers::{self, Backend, Kind, Running, Setup};
 use crate::workspace;
 use outcome::TestOutcome;
 use table::Table;
@@ -156,8 +157,12 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
                             configuration: next,
                             tests: &tests,
                         };
-                        let results = run.all_tests()?;
+                        let (results, data) = run.all_tests()?;
                         let counts = judge(&run, &results, &table, check_stale, write_table);
+                        // What failed may be found out from the data.
+                        if counts.failed == 0 {
+                            servers::remove(&data)?;
+                        }
                         *total.lock().expect("no panics") += counts;
                     }
                     Ok(())
@@ -187,6 +192,9 @@ fn list_tests(only: Option<&str>) -> Result<Vec<String>> {
     }
     Ok(tests)
 }
+
+/// What came of each test, by its name.
+type Outcomes<'a> = Vec<(&'a str, TestOutcome)>;
 
 struct Run<'a> {
     kind: Kind,
@@ -227,11 +235,10 @@ impl Run<'_> {
         one_test(LONG_TEST, &running, LONG_TEST_LIMIT)
     }
 
-    fn all_tests(&self) -> Result<Vec<(&str, TestOutcome)>> {
+    /// Outcomes by test, and the files that hold the volume's data.
+    fn all_tests(&self) -> Result<(Outcomes<'_>, Vec<PathBuf>)> {
         let name = self.configuration.name();
         let folder = workspace::work_folder(&format!("conformance/{name}"))?;
-        // The last run's data must not make this one pass.
-        let _ = std::fs::remove_file(folder.join("disk0.img"));
         let setup = Setup {
             kind: self.kind,
             backend: self.configuration.backend,
@@ -244,6 +251,8 @@ impl Run<'_> {
             keep_file: false,
             lockable_bytes: self.configuration.lockable_bytes,
         };
+        // The last run's data must not make this one pass.
+        servers::remove(&setup.data())?;
         let mut running = setup.start()?;
         let started = Instant::now();
         let mut results = Vec::new();
@@ -267,12 +276,13 @@ impl Run<'_> {
             }
             results.push((test.as_str(), outcome));
         }
+        drop(running);
         println!(
             "conformance {name}: {} tests in {:.1?}",
             results.len(),
             started.elapsed()
         );
-        Ok(results)
+        Ok((results, setup.data()))
     }
 }
 

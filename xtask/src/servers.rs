@@ -68,6 +68,9 @@ impl Backend {
     }
 }
 
+/// The file of a volume that is one.
+const DISK: &str = "disk0.img";
+
 /// One volume on a server with some portals.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
@@ -98,6 +101,14 @@ pub enum Running {
     Tgt(Tgt),
 }
 
+/// Removes the files of a volume that are there: gigabytes, where a pool was written to for long.
+pub fn remove(data: &[PathBuf]) -> Result<()> {
+    for path in data.iter().filter(|path| path.exists()) {
+        std::fs::remove_file(path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
 impl Setup<'_> {
     pub fn start(&self) -> Result<Running> {
         match self.kind {
@@ -116,7 +127,7 @@ impl Setup<'_> {
         let program = workspace::server_program()?;
         match self.backend {
             Backend::File => {
-                volume += &format!(",path={}", self.folder.join("disk0.img").display());
+                volume += &format!(",path={}", self.data()[0].display());
             }
             Backend::Pool | Backend::Mirror => {
                 volume += &format!(",pool={}", self.pool(&program)?);
@@ -148,13 +159,20 @@ impl Setup<'_> {
         ))
     }
 
+    /// The files that hold the volume's data.
+    pub fn data(&self) -> Vec<PathBuf> {
+        let names: &[&str] = match self.backend {
+            Backend::File => &[DISK],
+            Backend::Pool => &["pool.img"],
+            Backend::Mirror => &["one.img", "other.img"],
+            Backend::Memory | Backend::Null => &[],
+        };
+        names.iter().map(|it| self.folder.join(it)).collect()
+    }
+
     /// Makes a pool that holds the volume twice, unless the one there is to be kept. Gives its drives, as `pool=` has them.
     fn pool(&self, program: &Path) -> Result<String> {
-        let names: &[&str] = match self.backend {
-            Backend::Mirror => &["one.img", "other.img"],
-            _ => &["pool.img"],
-        };
-        let paths: Vec<PathBuf> = names.iter().map(|it| self.folder.join(it)).collect();
+        let paths = self.data();
         if !self.keep_file || !paths.iter().all(|path| path.exists()) {
             let mut create = Command::new(program);
             create.args(["pool", "create", "suite"]).args(&paths);
@@ -172,7 +190,7 @@ impl Setup<'_> {
     }
 
     fn start_tgt(&self) -> Result<Running> {
-        let path = self.folder.join("disk0.img");
+        let path = self.folder.join(DISK);
         if !self.keep_file || !path.exists() {
             std::fs::File::create(&path)?.set_len(self.size)?;
         }

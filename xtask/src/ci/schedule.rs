@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::room;
 use super::skips::ALLOWED;
 use crate::counts::Counts;
 use crate::family::Family;
@@ -128,6 +129,7 @@ pub fn run(steps: Vec<Step>, limit: Duration) -> Result<Counts> {
     let mut ended: Vec<Ended> = Vec::new();
     let mut environment = Vec::new();
     let (sender, events) = channel();
+    let mut least_free = u64::MAX;
     loop {
         while let Some(step) = next(&mut waiting, &running, capacity) {
             match missing(&step, &ended) {
@@ -138,7 +140,7 @@ pub fn run(steps: Vec<Step>, limit: Duration) -> Result<Counts> {
         if running.is_empty() {
             break;
         }
-        let (place, end) = show_until_end(&events, &running, limit);
+        let (place, end) = show_until_end(&events, &running, limit, &mut least_free);
         let done = running.remove(place);
         let provides = done.step.provides.clone();
         let done = match end {
@@ -150,7 +152,9 @@ pub fn run(steps: Vec<Step>, limit: Duration) -> Result<Counts> {
         }
         ended.push(done);
     }
-    Ok(summary(&ended, begin.elapsed()))
+    let counts = summary(&ended, begin.elapsed());
+    room::report(counts.failed > 0, least_free);
+    Ok(counts)
 }
 
 /// Takes the first step that waits for nothing, and that there is room for.
@@ -247,13 +251,15 @@ fn pass_lines_on(name: &'static str, reader: PipeReader, events: &Sender<StepEve
     let _ = events.send(StepEvent::End(name));
 }
 
-/// Shows lines of all steps until one is over: its place among those that run.
+/// Shows lines of all steps until one is over: its place among those that run. Watches how much of the disk is free.
 fn show_until_end(
     events: &Receiver<StepEvent>,
     running: &[Running],
     limit: Duration,
+    least_free: &mut u64,
 ) -> (usize, End) {
     loop {
+        *least_free = room::free_bytes().map_or(*least_free, |free| free.min(*least_free));
         let left = |step: &Running| limit.saturating_sub(step.started.elapsed());
         let times = running.iter().map(left);
         let (time, place) = times.zip(0..).min().expect("some step runs");
@@ -385,7 +391,7 @@ mod tests {
             begin("left", "sleep 600 &"),
         ];
         while !running.is_empty() {
-            let (place, end) = show_until_end(&events, &running, limit);
+            let (place, end) = show_until_end(&events, &running, limit, &mut { u64::MAX });
             assert_eq!(end, End::Limit);
             let ended = break_off(running.remove(place), limit).unwrap();
             assert_eq!(ended.counts, Counts::FAILED);
