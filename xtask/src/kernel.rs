@@ -12,7 +12,7 @@
 //! # api: yes                      the host runs verbs of the control plane when asked (no)
 //! # servers: guest                the servers run in the guest: Longshore, LIO and tgt are there (host)
 //! # guest: secure                 Debian 13's kernel and programs, with TLS and authentication for NVMe (Debian 12's);
-//!                                 next: those of Debian 14
+//!                                 next: those of Debian 14; general: Debian's general kernel, not the cloud kernel
 //! # forwards: 2                   ports of the guest that clients on the host reach (0)
 //! # secret: NAME TEXT             a file {folder}/NAME for the configuration or for clients, mode 0600
 //! # limit: 600                    seconds
@@ -40,7 +40,7 @@ use crate::rotation::Part;
 use crate::servers::Kind;
 use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
-use crate::vm::kernel::Kernel;
+use crate::vm::kernel::{Flavour, Kernel};
 use crate::vm::system::System;
 use crate::workspace;
 use header::{GuestKind, Header};
@@ -179,12 +179,19 @@ fn make_image(kind: GuestKind, ledger: &Path) -> Result<(Kernel, Vec<u8>)> {
         let image = image::base(&kernel, system, &[&image::SECURE], &[ledger])?;
         return Ok((kernel, image));
     }
-    let kernel = Kernel::prepare()?;
+    let kernel = Kernel::prepare(match kind {
+        GuestKind::General => Flavour::General,
+        GuestKind::Initiator | GuestKind::Servers | GuestKind::Secure(_) => Flavour::Cloud,
+    })?;
     let image = match kind {
         GuestKind::Servers => {
             let contents = [&image::INITIATOR, &image::SERVERS];
             let programs = [workspace::server_program()?, SCSI_ID.into()];
             image::base(&kernel, System::Host, &contents, &programs)?
+        }
+        GuestKind::General => {
+            let contents = [&image::INITIATOR, &image::GENERAL];
+            image::base(&kernel, System::Host, &contents, &[ledger])?
         }
         GuestKind::Initiator | GuestKind::Secure(_) => {
             image::base(&kernel, System::Host, &[&image::INITIATOR], &[ledger])?
@@ -218,7 +225,7 @@ impl Job {
             drives: &[],
             memory: match header.guest() {
                 GuestKind::Secure(_) => SECURE_MEMORY,
-                GuestKind::Initiator | GuestKind::Servers => MEMORY,
+                GuestKind::Initiator | GuestKind::Servers | GuestKind::General => MEMORY,
             },
             processors: header.processors,
             kernel_words: &header.kernel_words,

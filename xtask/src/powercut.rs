@@ -25,7 +25,7 @@ use crate::rotation::Part;
 use crate::vm::disk::VolatileDisk;
 use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
-use crate::vm::kernel::Kernel;
+use crate::vm::kernel::{Flavour, Kernel};
 use crate::vm::system::System;
 use crate::workspace;
 
@@ -166,7 +166,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         .unwrap_or_else(Random::seed_from_clock);
     let part = Part::take(&mut arguments)?;
     arguments.finish()?;
-    let kernel = Kernel::prepare()?;
+    let kernel = Kernel::prepare(Flavour::Cloud)?;
     let server = workspace::server_program()?;
     let ledger = workspace::build_for_tests("ledger")?;
     let base = image::base(

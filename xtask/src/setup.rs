@@ -11,7 +11,7 @@ use crate::arguments::Arguments;
 use crate::command::{find_program, run_captured, run_checked};
 use crate::counts::Counts;
 use crate::vm::debian::Release;
-use crate::vm::kernel::Kernel;
+use crate::vm::kernel::{Flavour, Kernel};
 
 /// A package and one file that shows that it is installed.
 struct Package {
@@ -96,16 +96,17 @@ impl Package {
     }
 }
 
-/// `cargo xtask setup`: packages, and the kernel that guests boot.
+/// `cargo xtask setup`: packages, and the kernels that guests boot.
 pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     install_missing()?;
-    let kernel = Kernel::prepare()?;
+    let kernel = Kernel::prepare(Flavour::Cloud)?;
+    let general = Kernel::prepare(Flavour::General)?;
     let secure = Release::Trixie.kernel()?;
     Release::Trixie.programs()?;
     println!(
-        "setup: guests boot Linux {} and {}",
-        kernel.version, secure.version
+        "setup: guests boot Linux {}, {} and {}",
+        kernel.version, general.version, secure.version
     );
     Ok(Counts::PASSED)
 }

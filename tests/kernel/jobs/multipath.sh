@@ -2,10 +2,14 @@
 # it is back.
 # volume: disk0 64M
 # portals: 2
+# guest: general
 # limit: 600
 
 modprobe dm_multipath
 modprobe dm_round_robin
+modprobe scsi_dh_alua
+# The initiator needs it; the cloud kernel has it built in.
+modprobe crc32c_generic
 start_iscsid
 for portal in "$PORTAL0" "$PORTAL1"; do
     new_node "$portal" node.session.timeo.replacement_timeout=3 \
@@ -41,13 +45,31 @@ one_group_of_ports() {
     done
 }
 
+# The kernel's own handler of ALUA takes both paths, and finds them in the group.
+handler_of_alua() {
+    has_disks 2
+    for disk in $(disks); do
+        device=/sys/block/$disk/device
+        echo "$disk: $(cat "$device/dh_state"), $(cat "$device/access_state"), preferred: $(cat "$device/preferred_path")"
+        [ "$(cat "$device/dh_state")" = alua ]
+        [ "$(cat "$device/access_state")" = active/optimized ]
+        # Reads the groups again.
+        echo 1 >"$device/rescan"
+    done
+    sleep 2
+    for disk in $(disks); do
+        [ "$(cat "/sys/block/$disk/device/access_state")" = active/optimized ]
+    done
+    fails sh -c "dmesg | grep -q 'alua: rtpg failed'"
+}
+
 make_multipath() {
     first=$(disks | head -n 1)
     second=$(disks | tail -n 1)
     sectors=$(cat "/sys/block/$first/size")
     paths="2 1 $(cat "/sys/block/$first/dev") 100 $(cat "/sys/block/$second/dev") 100"
     dmsetup create paths --table \
-        "0 $sectors multipath 1 queue_if_no_path 0 1 1 round-robin 0 $paths"
+        "0 $sectors multipath 1 queue_if_no_path 1 alua 1 1 round-robin 0 $paths"
     dmsetup mknodes
     [ -b /dev/mapper/paths ]
 }
@@ -92,6 +114,7 @@ check two-sessions two_sessions
 sleep 0.5
 check both-paths-show-one-identity same_identity
 check every-port-is-in-one-optimized-group one_group_of_ports
+check the-kernel-knows-the-group handler_of_alua
 check multipath-device make_multipath
 check writes-go-on-when-a-path-dies one_path_dies
 check path-returns path_returns

@@ -27,6 +27,8 @@ pub struct Header {
     pub api: bool,
     /// Whether the servers run in the guest, and none on the host.
     pub serves_itself: bool,
+    /// Whether the guest has Debian's general kernel instead of the cloud kernel.
+    pub is_general: bool,
     /// The release of Debian of a guest with TLS and authentication.
     pub secure: Option<Release>,
     /// Ports of the guest that the host reaches.
@@ -44,6 +46,8 @@ pub enum GuestKind {
     Initiator,
     /// The servers of its initiators, too.
     Servers,
+    /// Those initiators on Debian's general kernel.
+    General,
     /// NVMe host and target of this release of Debian.
     Secure(Release),
 }
@@ -83,6 +87,7 @@ impl Header {
         match (self.secure, self.serves_itself) {
             (Some(release), _) => GuestKind::Secure(release),
             (None, true) => GuestKind::Servers,
+            (None, false) if self.is_general => GuestKind::General,
             (None, false) => GuestKind::Initiator,
         }
     }
@@ -97,6 +102,7 @@ impl Header {
             config: None,
             api: false,
             serves_itself: false,
+            is_general: false,
             secure: None,
             forwards: 0,
             secrets: Vec::new(),
@@ -117,6 +123,8 @@ impl Header {
                 "servers" => header.serves_itself = value == "guest",
                 "guest" if value == "secure" => header.secure = Some(Release::Trixie),
                 "guest" if value == "next" => header.secure = Some(Release::Forky),
+                "guest" if value == "general" => header.is_general = true,
+                "guest" => bail!("unknown guest {value:?}"),
                 "forwards" => header.forwards = value.parse()?,
                 "secret" => {
                     let (name, text) = value.split_once(' ').context("a secret without a text")?;
@@ -126,6 +134,9 @@ impl Header {
                 _ if key.contains(' ') => {} // an ordinary sentence with a colon
                 _ => bail!("unknown key {key:?}"),
             }
+        }
+        if header.is_general && (header.serves_itself || header.secure.is_some()) {
+            bail!("a guest with the general kernel has initiators alone");
         }
         Ok(header)
     }
@@ -172,5 +183,13 @@ mod tests {
     #[test]
     fn a_misspelt_key_is_refused() {
         assert!(Header::parse("# volumes: a 1G\n").is_err());
+        assert!(Header::parse("# guest: generous\n").is_err());
+    }
+
+    #[test]
+    fn the_general_kernel_is_for_initiators() {
+        let header = Header::parse("# guest: general\n").unwrap();
+        assert_eq!(header.guest(), GuestKind::General);
+        assert!(Header::parse("# guest: general\n# servers: guest\n").is_err());
     }
 }

@@ -14,7 +14,7 @@ use longshore_tests::server::free_port;
 use crate::kernel::last_lines;
 use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
-use crate::vm::kernel::Kernel;
+use crate::vm::kernel::{Flavour, Kernel};
 use crate::vm::system::System;
 use crate::workspace;
 
@@ -44,7 +44,7 @@ impl TargetGuest {
     /// Boots it and waits until its targets are up. It ends itself after `limit`.
     pub fn start(limit: Duration) -> Result<Self> {
         let begin = Instant::now();
-        let kernel = Kernel::prepare()?;
+        let kernel = Kernel::prepare(Flavour::Cloud)?;
         let base = image::base(&kernel, System::Host, &[&image::TARGET], &[])?;
         let lio: [SocketAddr; 4] = std::array::from_fn(|_| free_port());
         let nvmet: [SocketAddr; 2] = std::array::from_fn(|_| free_port());

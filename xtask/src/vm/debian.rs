@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::kernel::{self, Kernel};
+use super::kernel::{self, Flavour, Kernel};
 use crate::apt::{self, Repository};
 use crate::workspace;
 
@@ -71,7 +71,7 @@ impl Release {
         let apt = folder.join("apt");
         let repository = Repository::of_release(self.name(), &apt)?;
         repository.update()?;
-        kernel::download_and_unpack(&repository, &folder)?;
+        kernel::download_and_unpack(&repository, Flavour::Cloud, &folder)?;
         fs::remove_dir_all(&apt)?;
         Kernel::find(&folder, PROCESSOR)?.context("the unpacked package holds no kernel")
     }

@@ -43,6 +43,8 @@ pub const INITIATOR: Contents = Contents {
         "nvme",
         "sg_persist",
         "sg_rtpg",
+        "sg_logs",
+        "sg_modes",
         "sg_compare_and_write",
         "mkfs.ext4",
         "e2fsck",
@@ -51,6 +53,12 @@ pub const INITIATOR: Contents = Contents {
         "dmsetup",
         "fio",
     ],
+};
+
+/// Further contents of guests with the general kernel.
+pub const GENERAL: Contents = Contents {
+    modules: &["scsi_dh_alua", "crc32c_generic"],
+    programs: &[],
 };
 
 /// Further contents of guests whose initiator's servers run beside it.

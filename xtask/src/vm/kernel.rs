@@ -1,20 +1,40 @@
-//! Debian's cloud kernel as a file: fetched with `apt-get download`, unpacked with `dpkg`, never
+//! Debian's kernels as files: fetched with `apt-get download`, unpacked with `dpkg`, never
 //! installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::apt::{self, Repository};
-use crate::command::run_checked;
 use crate::workspace;
 
-const PACKAGE: &str = "linux-image-cloud-amd64";
+/// Which of the kernels of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// For virtual machines alone, and smaller.
+    Cloud,
+    /// For all machines, with handlers of SCSI devices such as `scsi_dh_alua`.
+    General,
+}
 
-const UNPACK_LIMIT: Duration = Duration::from_secs(60);
+impl Flavour {
+    /// The package that depends on the kernel of the day.
+    const fn package(self) -> &'static str {
+        match self {
+            Self::Cloud => "linux-image-cloud-amd64",
+            Self::General => "linux-image-amd64",
+        }
+    }
+
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Cloud => "vm/kernel",
+            Self::General => "vm/kernel-general",
+        }
+    }
+}
 
 /// A kernel ready to boot.
 #[derive(Debug, Clone)]
@@ -31,8 +51,8 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel unpacked by an earlier call, or a freshly fetched one: that of this machine's Debian.
-    pub fn prepare() -> Result<Self> {
-        let folder = workspace::work_folder("vm/kernel")?;
+    pub fn prepare(flavour: Flavour) -> Result<Self> {
+        let folder = workspace::work_folder(flavour.folder())?;
         // Of suites that run side by side, one fetches it. The lock goes with the file.
         let lock = fs::File::create(folder.join("lock"))?;
         lock.lock().context("lock the folder of the kernel")?;
@@ -41,7 +61,7 @@ impl Kernel {
         }
         let repository = Repository::of_this_system();
         repository.update()?;
-        download_and_unpack(&repository, &folder)?;
+        download_and_unpack(&repository, flavour, &folder)?;
         Self::find(&folder, "max")?.context("the unpacked package holds no kernel")
     }
 
@@ -68,13 +88,14 @@ impl Kernel {
 }
 
 /// Fetches the kernel of a repository whose lists are up to date.
-pub fn download_and_unpack(repository: &Repository, folder: &Path) -> Result<()> {
+pub fn download_and_unpack(repository: &Repository, flavour: Flavour, folder: &Path) -> Result<()> {
     // The first package only names the one with the kernel of the day.
+    let package = flavour.package();
     let real = repository
-        .dependencies(PACKAGE)?
+        .dependencies(package)?
         .into_iter()
         .find(|name| name.starts_with("linux-image-"))
-        .with_context(|| format!("{PACKAGE} depends on no kernel"))?;
+        .with_context(|| format!("{package} depends on no kernel"))?;
     println!("fetching {real}");
     let version = real.trim_start_matches("linux-image-").to_owned();
     // Debian 14 has parts of it in packages of their own.
@@ -105,7 +126,8 @@ pub fn download_and_unpack(repository: &Repository, folder: &Path) -> Result<()>
 ///
 /// The real-mode header (Linux `Documentation/x86/boot.rst`) says where it lies: setup sectors at
 /// 0x1f1, offset in the protected-mode part at 0x248, length at 0x24c. The payload is in LZ4's
-/// legacy frame (Debian 12) or in a frame of Zstandard (13), followed by its unpacked length.
+/// legacy frame (Debian 12's cloud kernel), in XZ (its general one) or in a frame of Zstandard (13),
+/// followed by its unpacked length.
 fn extract_vmlinux(image: &[u8], scratch: &Path) -> Result<Vec<u8>> {
     let setup_sectors = usize::from(*image.get(0x1f1).context("too short for a kernel")?);
     let start = (setup_sectors + 1) * 512 + word(image, 0x248)?;
@@ -116,9 +138,13 @@ fn extract_vmlinux(image: &[u8], scratch: &Path) -> Result<Vec<u8>> {
     let (frame, unpacked_length) = payload
         .split_at_checked(length - 4)
         .context("the payload is empty")?;
-    let vmlinux = match frame.starts_with(&ZSTD_MAGIC) {
-        true => unpack_zstd(frame, scratch)?,
-        false => unpack_lz4_legacy(frame)?,
+    let vmlinux = if frame.starts_with(&ZSTD_MAGIC) {
+        // The kernel's frames look back farther than it allows by default.
+        unpack_with("zstd", &["-d", "-q", "-c", "--long=31"], frame, scratch)?
+    } else if frame.starts_with(&XZ_MAGIC) {
+        unpack_with("xz", &["--format=xz", "-d", "-q", "-c"], frame, scratch)?
+    } else {
+        unpack_lz4_legacy(frame)?
     };
     if vmlinux.len() != word(unpacked_length, 0)? {
         bail!(
@@ -129,19 +155,28 @@ fn extract_vmlinux(image: &[u8], scratch: &Path) -> Result<Vec<u8>> {
     Ok(vmlinux)
 }
 
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Seconds that a program may take to unpack a kernel.
+const UNPACK_LIMIT: &str = "60";
 
-/// By the program `zstd`. The kernel's frames look back farther than it allows by default.
-fn unpack_zstd(frame: &[u8], scratch: &Path) -> Result<Vec<u8>> {
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
+
+/// Unpacks with a program that reads a file and writes to its standard output.
+fn unpack_with(program: &str, arguments: &[&str], frame: &[u8], scratch: &Path) -> Result<Vec<u8>> {
     fs::write(scratch, frame)?;
-    let unpacked = scratch.with_extension("unpacked");
-    let mut command = Command::new("zstd");
-    command.args(["-d", "-q", "-f", "--long=31", "-o"]);
-    run_checked(command.args([&unpacked, scratch]), UNPACK_LIMIT)?;
-    let vmlinux = fs::read(&unpacked)?;
-    fs::remove_file(&unpacked)?;
+    let output = Command::new("timeout")
+        .args([UNPACK_LIMIT, program])
+        .args(arguments)
+        .arg(scratch)
+        .output()
+        .with_context(|| format!("run {program}; try cargo xtask setup"));
     fs::remove_file(scratch)?;
-    Ok(vmlinux)
+    let output = output?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} cannot unpack the kernel: {}", why.trim());
+    }
+    Ok(output.stdout)
 }
 
 /// Blocks of up to 8 MiB, each behind its packed length.
