@@ -29,6 +29,7 @@ mod publish;
 mod python;
 mod qemu;
 mod rotation;
+mod scst_perl;
 mod served;
 mod servers;
 mod setup;
@@ -75,6 +76,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
                 picture of the README
   package       packages of a release, each tried in an empty root [--no-trials]; with a static program that
                 is built in a third of the time: --quick; fails if that is too large: --check-size
+  scst-perl     the tests of SCST's Perl module and scstadmin: --source scstadmin/scstadmin.sysfs [--only NN|config]
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   siege         faults on purpose, with hosts that check every block [--minutes N] [--seed N] [--report FILE]
                 [--only FAULT,FAULT…] [--backend pool]
@@ -141,6 +143,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("qemu") => qemu::run(arguments),
         Some("peers") => peers::run(arguments),
         Some("powercut") => powercut::run(arguments),
+        Some("scst-perl") => scst_perl::run(arguments),
         Some("prometheus") => prometheus::run(arguments),
         Some("dashboard") => dashboard::run(arguments),
         Some("api-client") => api_client::run(arguments),
