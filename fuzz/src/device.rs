@@ -66,6 +66,7 @@ pub fn device_commands(input: &[u8]) {
             physical_block_size: 4096,
             max_transfer_blocks: 256,
             persistent_reservations_store: true,
+            soft_thresholds: &[80, 90, 95],
             product_revision: "0".into(),
         },
         Reservations::new(),

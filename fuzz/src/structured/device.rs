@@ -12,7 +12,7 @@ use longshore_scsi::command::{
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};
-use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
+use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig, SharedSpace};
 use uuid::Uuid;
 
 use crate::input::Input;
@@ -68,10 +68,16 @@ impl Device {
                 physical_block_size: 4096,
                 max_transfer_blocks: 4096,
                 persistent_reservations_store: true,
+                soft_thresholds: &[80, 90, 95],
                 product_revision: "0".to_owned(),
             },
             Reservations::new(),
         );
+        unit.set_shared_space(SharedSpace {
+            size: 100 << 30,
+            capacity: 90 << 30,
+            used: 50 << 30,
+        });
         let nexuses = (0..3_u8).map(|number| {
             let nexus = unit.attach(NexusPort {
                 initiator_name: format!("iqn.2026-11.local:fuzz{number}"),

@@ -61,6 +61,22 @@ load() {
     eval "load_$1=$!"
 }
 
+# Space as hosts see it: usage as in `pool show`, and the three soft thresholds.
+use_shows() {
+    eventually 10 counts_agree
+    sg_modes --page=0x1c,2 "$(lun 1)" | tee /tmp/thresholds
+    [ "$(grep -o '80 01 00 00' /tmp/thresholds | wc -l)" -eq 3 ]
+}
+
+counts_agree() {
+    sg_logs --page=0xc "$(lun 1)" | tee /tmp/log
+    counted=$(sed -n 's/.*Used LBA.*resource count: *//p' /tmp/log)
+    left=$(sed -n 's/.*Available LBA.*resource count: *//p' /tmp/log)
+    bytes=$(used)
+    say "$counted MiB used, $left left; $bytes bytes"
+    [ "$counted" -eq "$(((bytes + 1048575) / 1048576))" ] && [ "$left" -gt 1000 ]
+}
+
 snapshots() {
     load ext4
     load xfs
@@ -141,6 +157,7 @@ check set-up set_up
 modprobe xfs
 check ext4-over-nvme file_system "$(namespace 1)" ext4
 check xfs-over-iscsi file_system "$(lun 1)" xfs
+check use-shows-over-iscsi use_shows
 check snapshots-while-fio-verifies snapshots
 check first-snapshot-of-ext4 cloned one small 2 ext4
 check first-snapshot-of-xfs cloned one large 3 xfs

@@ -39,6 +39,7 @@ pub(crate) enum CommandKind {
     ReadDefectData12,
     Sanitize,
     Unmap,
+    LogSense,
     PersistentReserveIn,
     PersistentReserveOut,
     ExtendedCopy,
@@ -107,7 +108,8 @@ impl CommandDescription {
     /// Whether it runs while the medium is being sanitized (SBC-3 §4.11.2). SANITIZE decides for itself.
     #[inline]
     pub(crate) fn runs_during_sanitize(&self) -> bool {
-        matches!(self.access.reservation, ReservationClass::Unaffected)
+        let is_unaffected = matches!(self.access.reservation, ReservationClass::Unaffected);
+        is_unaffected && self.operation != CommandKind::LogSense
             || matches!(
                 self.operation,
                 CommandKind::Sanitize
@@ -295,7 +297,7 @@ const DISCOVERY: Class = Class {
     writes: false,
     duration: Duration::Immediate,
 };
-const RELEASE: Class = class(ReservationClass::Unaffected, Duration::Immediate);
+const UNAFFECTED: Class = class(ReservationClass::Unaffected, Duration::Immediate);
 const RESERVATION: Class = class(ReservationClass::Reservation, Duration::Immediate);
 const INSPECTS: Class = class(ReservationClass::Inspects, Duration::Immediate);
 const SETTINGS_IN: Class = class(ReservationClass::Reads, Duration::Immediate);
@@ -350,7 +352,7 @@ const TABLE_CONST: &[CommandDescription] = {
         plain(Inquiry, DISCOVERY, &[0x12, 0x01, 0xff, 0xff, 0xff, 0]),
         plain(ModeSelect6, SETTINGS_OUT, &[0x15, 0x11, 0, 0, 0xff, 0]),
         plain(Reserve6, RESERVATION, &[0x16, 0, 0, 0, 0, 0]),
-        plain(Release6, RELEASE, &[0x17, 0, 0, 0, 0, 0]),
+        plain(Release6, UNAFFECTED, &[0x17, 0, 0, 0, 0, 0]),
         plain(ModeSense6, SETTINGS_IN, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0]),
         plain(StartStopUnit, FLUSHES, &[0x1b, 0x01, 0, 0, 0xf7, 0]),
         plain(SendDiagnostic, SCANS, &[0x1d, 0xf7, 0, 0xff, 0xff, 0]),
@@ -369,6 +371,7 @@ const TABLE_CONST: &[CommandDescription] = {
         action(Sanitize, 0x01, WRITES_LONG.needing(Needs::Sanitize), &[0x48, 0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
         action(Sanitize, 0x02, WRITES_LONG.needing(Needs::BlockErase), &[0x48, 0xa2, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
         action(Sanitize, 0x1f, WRITES_LONG.needing(Needs::Sanitize), &[0x48, 0x9f, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+        plain(LogSense, UNAFFECTED, &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0]),
         plain(ModeSelect10, SETTINGS_OUT, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
         plain(ModeSense10, SETTINGS_IN, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
         action(PersistentReserveIn, 0x00, RESERVATION, &[0x5e, 0x00, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),

@@ -207,6 +207,7 @@ fn dispatch(
         | CommandKind::ReadCapacity16
         | CommandKind::ReadDefectData10
         | CommandKind::ReadDefectData12
+        | CommandKind::LogSense
         | CommandKind::PersistentReserveIn
         | CommandKind::ReceiveCopyResults
         | CommandKind::ReportLuns
@@ -242,6 +243,7 @@ fn allocation_length(operation: CommandKind, cdb: Cdb) -> u64 {
         CommandKind::Inquiry => u64::from(cdb.be16(3)),
         CommandKind::ModeSense10
         | CommandKind::ReadDefectData10
+        | CommandKind::LogSense
         | CommandKind::PersistentReserveIn => u64::from(cdb.be16(7)),
         CommandKind::ReadCapacity10 => 8,
         CommandKind::ReadCapacity16 | CommandKind::ReceiveCopyResults => u64::from(cdb.be32(10)),

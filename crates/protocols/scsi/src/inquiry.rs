@@ -6,6 +6,7 @@ use crate::cdb::Cdb;
 use crate::extended_copy::third_party_copy_page;
 use crate::media::{atomic, compare_and_write, unmap, write_same};
 use crate::nexus::NexusPort;
+use crate::provisioning;
 use crate::sense::Sense;
 use crate::target_port_groups::{TARGET_PORT_GROUP, TPGS_IMPLICIT};
 use crate::unit::{LogicalUnit, LogicalUnitConfig};
@@ -33,9 +34,7 @@ const PAGES: [(u8, Page); 8] = [
     (0xb1, |unit, _, page| {
         block_device_characteristics(unit.config(), page)
     }),
-    (0xb2, |unit, _, page| {
-        logical_block_provisioning(unit.config(), page)
-    }),
+    (0xb2, |unit, _, page| logical_block_provisioning(unit, page)),
 ];
 
 /// Appends a page's contents after its 4-byte header.
@@ -335,14 +334,16 @@ fn block_device_characteristics(config: &LogicalUnitConfig, page: &mut Vec<u8>) 
 }
 
 /// Logical block provisioning VPD page (B2h).
-fn logical_block_provisioning(config: &LogicalUnitConfig, page: &mut Vec<u8>) {
+fn logical_block_provisioning(unit: &LogicalUnit, page: &mut Vec<u8>) {
     const LBPU: u8 = 0x80;
     const LBPWS: u8 = 0x40;
     const LBPWS10: u8 = 0x20;
     const LBPRZ: u8 = 0x04;
     const ANC_SUP: u8 = 0x02;
     const THIN_PROVISIONED: u8 = 0x02;
+    let config = unit.config();
     let mut data = [0; 4];
+    data[0] = provisioning::threshold_exponent(unit);
     if config.unmap_granularity_blocks.is_some() {
         let zeros = if config.unmapped_reads_zeros {
             LBPRZ

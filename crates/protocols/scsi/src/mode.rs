@@ -3,9 +3,11 @@
 //!
 //! | page | | what can be changed |
 //! |---|---|---|
+//! | 01h | read-write error recovery | nothing; LBPERE says whether thresholds of provisioning are told |
 //! | 08h | caching | nothing; WCE says what the volume is like |
 //! | 0Ah | control | D_SENSE, SWP |
 //! | 1Ch | informational exceptions control | nothing; they are disabled |
+//! | 1Ch, 02h | logical block provisioning | nothing; only where thin units share space |
 //!
 //! ```text
 //!            MODE SENSE (6)                          MODE SENSE (10)
@@ -21,6 +23,7 @@ use crate::cdb::Cdb;
 use crate::command_table::CommandKind;
 pub use crate::mode_state::ModeState;
 use crate::nexus::Nexus;
+use crate::provisioning;
 use crate::sense::{AdditionalSense, Sense};
 use crate::unit::LogicalUnit;
 use crate::unit_attention::UnitAttention;
@@ -47,23 +50,48 @@ impl PageControl {
 
 const ALL_PAGES: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
-const CACHING: u8 = 0x08;
-const CONTROL: u8 = 0x0a;
-const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
 
-/// Pages in the order in which "all pages" returns them.
-const PAGES: [u8; 3] = [CACHING, CONTROL, INFORMATIONAL_EXCEPTIONS];
+/// SPF: the page has a subpage code, and a length of two bytes.
+const SPF: u8 = 0x40;
+
+/// A page code and subpage code.
+type PageCode = (u8, u8);
+
+const ERROR_RECOVERY: PageCode = (0x01, 0);
+const CACHING: PageCode = (0x08, 0);
+const CONTROL: PageCode = (0x0a, 0);
+const INFORMATIONAL_EXCEPTIONS: PageCode = (0x1c, 0);
+const LOGICAL_BLOCK_PROVISIONING: PageCode = (0x1c, 2);
+
+/// Pages of a unit in the order in which "all pages" returns them.
+fn pages(unit: &LogicalUnit) -> &'static [PageCode] {
+    const ALL: [PageCode; 5] = [
+        ERROR_RECOVERY,
+        CACHING,
+        CONTROL,
+        INFORMATIONAL_EXCEPTIONS,
+        LOGICAL_BLOCK_PROVISIONING,
+    ];
+    let [of_all_units @ .., _] = &ALL;
+    if unit.config().has_thresholds() {
+        &ALL
+    } else {
+        of_all_units
+    }
+}
+
+/// Bit of byte 7 of the read-write error recovery mode page.
+const LBPERE: u8 = 0x80;
 
 /// Byte and bits of the control mode page.
 const D_SENSE: (usize, u8) = (2, 0x04);
 const SWP: (usize, u8) = (4, 0x08);
 
 /// A whole page with its header. `flags`: the settings the values are to show.
-fn page(code: u8, flags: u8, unit: &LogicalUnit) -> Vec<u8> {
-    let mut page = vec![0; page_length(code)];
-    page[0] = code;
-    page[1] = u8::try_from(page.len() - 2).unwrap_or(0);
+fn page(code: PageCode, flags: u8, unit: &LogicalUnit) -> Vec<u8> {
+    let mut page = blank(code);
     match code {
+        ERROR_RECOVERY if unit.config().has_thresholds() => page[7] = LBPERE,
         CACHING => {
             page[2] = if unit.config().volatile_cache {
                 0x04
@@ -79,25 +107,48 @@ fn page(code: u8, flags: u8, unit: &LogicalUnit) -> Vec<u8> {
         }
         // DEXCPT: we report no informational exceptions.
         INFORMATIONAL_EXCEPTIONS => page[2] = 0x08,
+        // SITUA = 0: all nexuses are told.
+        LOGICAL_BLOCK_PROVISIONING => page.extend(provisioning::threshold_descriptors(unit)),
         _ => {}
     }
-    page
+    with_length(page)
 }
 
 /// The same page with ones where MODE SELECT can change it.
-fn changeable(code: u8) -> Vec<u8> {
-    let mut page = vec![0; page_length(code)];
-    page[0] = code;
-    page[1] = u8::try_from(page.len() - 2).unwrap_or(0);
+fn changeable(code: PageCode, unit: &LogicalUnit) -> Vec<u8> {
+    let mut page = blank(code);
     if code == CONTROL {
         set(&mut page, D_SENSE, true);
         set(&mut page, SWP, true);
     }
+    page.resize(self::page(code, 0, unit).len(), 0);
+    with_length(page)
+}
+
+/// A page of zeros without what depends on the unit, and without its length.
+fn blank(code: PageCode) -> Vec<u8> {
+    let length = match code {
+        CACHING => 20,
+        LOGICAL_BLOCK_PROVISIONING => 16,
+        _ => 12,
+    };
+    let mut page = vec![0; length];
+    match code {
+        (code, 0) => page[0] = code,
+        (code, subpage) => page[..2].copy_from_slice(&[SPF | code, subpage]),
+    }
     page
 }
 
-fn page_length(code: u8) -> usize {
-    if code == CACHING { 20 } else { 12 }
+/// The page with PAGE LENGTH: that of all behind it.
+fn with_length(mut page: Vec<u8>) -> Vec<u8> {
+    if page[0] & SPF == 0 {
+        page[1] = u8::try_from(page.len() - 2).unwrap_or(0);
+    } else {
+        let length = u16::try_from(page.len() - 4).unwrap_or(0);
+        page[2..4].copy_from_slice(&length.to_be_bytes());
+    }
+    page
 }
 
 fn set(page: &mut [u8], (byte, bits): (usize, u8), on: bool) {
@@ -147,15 +198,15 @@ pub(crate) fn sense(
     let no_block_descriptor = cdb.flag(1, 3);
     let long_lba = form == Form::Ten && cdb.flag(1, 4);
     let (code, subpage) = (cdb.bits(2, 0, 6), cdb.byte(3));
-    let pages: &[u8] = match (code, subpage) {
-        (ALL_PAGES, 0 | ALL_SUBPAGES) => &PAGES,
-        (code, 0 | ALL_SUBPAGES) => {
-            let at = PAGES.iter().position(|known| *known == code);
-            let at = at.ok_or(Sense::invalid_field_in_cdb(2, 5))?;
-            &PAGES[at..=at]
-        }
-        _ => return Err(Sense::invalid_field_in_cdb(3, 7)),
-    };
+    let of_code = |it: &&PageCode| code == ALL_PAGES || it.0 == code;
+    let of_subpage = |it: &&PageCode| subpage == ALL_SUBPAGES || it.1 == subpage;
+    let mut pages = pages(unit).iter().filter(of_code).peekable();
+    pages.peek().ok_or(Sense::invalid_field_in_cdb(2, 5))?;
+    if code == ALL_PAGES && !matches!(subpage, 0 | ALL_SUBPAGES) {
+        return Err(Sense::invalid_field_in_cdb(3, 7));
+    }
+    let mut pages = pages.filter(of_subpage).peekable();
+    pages.peek().ok_or(Sense::invalid_field_in_cdb(3, 7))?;
     let control = PageControl::from_bits(cdb.bits(2, 6, 2));
     if control == PageControl::Saved {
         return Err(Sense::illegal_request(
@@ -178,7 +229,7 @@ pub(crate) fn sense(
     data_in.extend(descriptor);
     for code in pages {
         data_in.extend(match control {
-            PageControl::Changeable => changeable(*code),
+            PageControl::Changeable => changeable(*code, unit),
             PageControl::Default => page(*code, 0, unit),
             PageControl::Current | PageControl::Saved => page(*code, unit.modes().flags(), unit),
         });
@@ -360,24 +411,27 @@ fn check_page(rest: &[u8], at: usize, flags: u8, unit: &LogicalUnit) -> Result<(
     let invalid = |offset: usize| {
         Sense::invalid_field_in_parameter_list(u16::try_from(at + offset).unwrap_or(u16::MAX))
     };
-    let [first, page_length, ..] = *rest else {
-        return Err(Sense::parameter_list_length_error());
+    let too_short = Sense::parameter_list_length_error();
+    let [first, second, ..] = *rest else {
+        return Err(too_short);
     };
     // PS is reserved in MODE SELECT; initiators that send back what MODE SENSE gave may have it set.
-    // The bit after it is SPF: we have no subpages.
-    let code = first & !PS;
-    if !PAGES.contains(&code) {
+    let (code, length) = if first & SPF == 0 {
+        ((first & !PS, 0), 1..2)
+    } else {
+        ((first & !(PS | SPF), second), 2..4)
+    };
+    let is_known = pages(unit).contains(&code) && (first & SPF != 0) == (code.1 != 0);
+    if !is_known {
         return Err(invalid(0));
     }
     let current = page(code, flags, unit);
-    if page_length != current[1] {
-        return Err(invalid(1));
+    if rest.get(length.clone()).ok_or(too_short)? != &current[length.clone()] {
+        return Err(invalid(length.start));
     }
-    let sent = rest
-        .get(..current.len())
-        .ok_or(Sense::parameter_list_length_error())?;
-    let mask = changeable(code);
-    let wrong = (2..current.len()).find(|i| (sent[*i] ^ current[*i]) & !mask[*i] != 0);
+    let sent = rest.get(..current.len()).ok_or(too_short)?;
+    let mask = changeable(code, unit);
+    let wrong = (length.end..current.len()).find(|i| (sent[*i] ^ current[*i]) & !mask[*i] != 0);
     if let Some(offset) = wrong {
         return Err(invalid(offset));
     }

@@ -12,7 +12,8 @@ use crate::step::{Buffers, Siblings};
 use crate::unit::LogicalUnit;
 use crate::unit_attention::UnitAttention;
 use crate::{
-    capacity, extended_copy, inquiry, mode, reservation, supported_commands, target_port_groups,
+    capacity, extended_copy, inquiry, log_page, mode, reservation, supported_commands,
+    target_port_groups,
 };
 
 /// A command of this kind, waiting for its only step.
@@ -87,6 +88,7 @@ impl Parameter {
                     .ok_or(Sense::parameter_list_length_error())?;
                 mode::select(self.operation, list, unit, nexus)?;
             }
+            CommandKind::LogSense => log_page::sense(cdb, unit, data_in)?,
             CommandKind::ReadCapacity10 => capacity::read_capacity_10(cdb, unit, data_in)?,
             CommandKind::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data_in)?,
             CommandKind::ReadDefectData10 => {

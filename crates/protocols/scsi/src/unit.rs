@@ -15,6 +15,7 @@
 //! | logical unit reset | released | kept | defaults | 29/03 for all, the sender too |
 //! | target warm or cold reset | released | kept | defaults | 29/00 for all |
 //! | resize | kept | kept | kept | 2A/09 for all |
+//! | shared space has another size | kept | kept | other thresholds | 2A/01 for all |
 //! | process restarts | gone | kept if APTPL | defaults | 29/00 with each session |
 
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ use crate::nexus::{GATE_RESERVATION_SHIFT, GATE_SANITIZE, Nexus, NexusPort};
 use crate::sense::Sense;
 use crate::status::Status;
 use crate::unit_attention::UnitAttention;
-pub use crate::unit_config::LogicalUnitConfig;
+pub use crate::unit_config::{LogicalUnitConfig, SharedSpace};
 
 /// Kinds of reset (SAM-5 §6.3, §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,10 @@ pub(crate) struct Shared {
     pub(crate) nexuses: Vec<Arc<Nexus>>,
     /// As they were configured last.
     target_ports: Vec<u16>,
+    /// At the last inspection.
+    space: SharedSpace,
+    /// The capacity that thresholds are shares of.
+    threshold_capacity: u64,
     /// Results of EXTENDED COPY that RECEIVE COPY RESULTS may still ask for.
     pub(crate) copies: CopyResults,
 }
@@ -79,6 +84,8 @@ impl LogicalUnit {
             shared: Mutex::new(Shared {
                 nexuses: Vec::new(),
                 target_ports: Vec::new(),
+                space: SharedSpace::default(),
+                threshold_capacity: 0,
                 copies: CopyResults::default(),
             }),
             config,
@@ -115,6 +122,31 @@ impl LogicalUnit {
     pub fn resize(&self, block_count: u64) {
         if self.block_count.swap(block_count, Ordering::AcqRel) != block_count {
             self.establish_for_all(UnitAttention::CapacityChanged);
+        }
+    }
+
+    /// Shared space at the last inspection.
+    pub fn shared_space(&self) -> SharedSpace {
+        self.lock().space
+    }
+
+    /// The capacity that thresholds are shares of: that of the time when the size changed last.
+    pub(crate) fn threshold_capacity(&self) -> u64 {
+        self.lock().threshold_capacity
+    }
+
+    /// Updates the shared space. A new size moves the thresholds, so hosts get MODE PARAMETERS CHANGED (SBC-3, logical
+    /// block provisioning mode page).
+    pub fn set_shared_space(&self, space: SharedSpace) {
+        let mut shared = self.lock();
+        let before = std::mem::replace(&mut shared.space, space);
+        if before.size == space.size {
+            return;
+        }
+        shared.threshold_capacity = space.capacity;
+        drop(shared);
+        if before.size != 0 {
+            self.establish_for_all(UnitAttention::ModeParametersChanged);
         }
     }
 

@@ -37,8 +37,20 @@ pub struct LogicalUnitConfig {
     pub max_transfer_blocks: u32,
     /// The driver can store reservations, and how far sanitizing is, durably: APTPL and SANITIZE are offered.
     pub persistent_reservations_store: bool,
+    /// Usage levels of shared space that are reported to hosts, in percent; empty if the unit shares none.
+    pub soft_thresholds: &'static [u8],
     /// PRODUCT REVISION LEVEL, printable ASCII, at most 4 characters.
     pub product_revision: String,
+}
+
+/// Space that a unit shares with others, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedSpace {
+    /// Of the storage as a whole, which changes only as drives come and go.
+    pub size: u64,
+    /// For data: less than the size, and less still as maps grow.
+    pub capacity: u64,
+    pub used: u64,
 }
 
 impl LogicalUnitConfig {
@@ -50,6 +62,11 @@ impl LogicalUnitConfig {
     /// SANITIZE can erase its blocks: freed ones read as zeros.
     pub(crate) fn erases_blocks(&self) -> bool {
         self.sanitizes() && self.unmap_granularity_blocks.is_some() && self.unmapped_reads_zeros
+    }
+
+    /// Hosts are told of soft thresholds.
+    pub(crate) fn has_thresholds(&self) -> bool {
+        !self.soft_thresholds.is_empty()
     }
 
     /// Logical blocks of a physical one.

@@ -158,7 +158,7 @@ impl Pool {
     /// How full it is, as its volumes tell.
     pub(crate) fn fullness(&self) -> Fullness {
         let inner = self.lock();
-        inner.room.fullness(inner.state.used())
+        inner.room.fullness(&inner.state)
     }
 
     /// Whether a write or sync has failed: nothing is written until the pool is opened anew.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use longshore_volume::Fullness;
+use longshore_volume::{Fullness, SOFT_THRESHOLDS};
 
 use crate::cache::Missing;
 use crate::catalog::Catalog;
@@ -21,8 +21,7 @@ use crate::state::State;
 /// All that a volume can hold is reserved for it, as its size may change.
 pub const FULL: u64 = u64::MAX;
 
-/// Levels of use that are told, in percent, and how far use has to fall below one that it is told again.
-const LEVELS: [u64; 3] = [80, 90, 95];
+/// Usage must fall this many percent below a threshold before it is reported again.
 const LEVEL_SLACK: u64 = 3;
 
 /// What a byte of the maps takes of the room for data, in halves: it is written, there may be as much waste, and the next
@@ -140,7 +139,8 @@ impl Room {
     pub fn crossed(&mut self, used: u64) -> Option<u64> {
         let now = self.percent(used);
         let reaches = |percent: u64| now >= percent;
-        let reached = LEVELS.into_iter().rev().find(|level| reaches(*level));
+        let levels = SOFT_THRESHOLDS.into_iter().map(u64::from);
+        let reached = levels.rev().find(|level| reaches(*level));
         let reached = reached.unwrap_or(0);
         if reached > self.told {
             self.told = reached;
@@ -158,11 +158,22 @@ impl Room {
     }
 
     /// What volumes of the pool say of it.
-    pub fn fullness(&self, used: u64) -> Fullness {
+    pub fn fullness(&self, state: &State) -> Fullness {
+        let segments = &state.segments;
+        Fullness {
+            size: u64::from(segments.count()) * segments.bytes(),
+            ..self.levels(state.used())
+        }
+    }
+
+    fn levels(&self, used: u64) -> Fullness {
         let byte = |percent: u64| u8::try_from(percent.min(100)).unwrap_or(100);
         Fullness {
             percent: byte(self.percent(used)),
             threshold: byte(self.told),
+            size: 0,
+            capacity: self.capacity,
+            used,
         }
     }
 
@@ -350,7 +361,7 @@ mod tests {
         assert_eq!(crossed(10), None);
         assert_eq!(crossed(80), Some(80));
         // What volumes say agrees with what was told.
-        let said = room.fullness((10 << 20) * 96);
+        let said = room.levels((10 << 20) * 96);
         assert_eq!((said.percent, said.threshold), (96, 80));
         let mut crossed = |percent: u64| room.crossed((10 << 20) * percent);
         assert_eq!(crossed(10), None);

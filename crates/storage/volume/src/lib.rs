@@ -61,4 +61,4 @@ pub use physical_block::physical_block_size;
 pub use registry::{Backends, open};
 pub use request::{Ended, Execution, Request};
 pub use throttle::{DELAY_MAX, Delays, RateLimits, Throttle, Way};
-pub use volume::{Attempt, AttemptCost, Fullness, Volume};
+pub use volume::{Attempt, AttemptCost, Fullness, SOFT_THRESHOLDS, Volume};

@@ -40,7 +40,16 @@ pub struct Fullness {
     pub percent: u8,
     /// The highest soft threshold that use has reached, in percent; 0: none. It stays until use is well below it.
     pub threshold: u8,
+    /// Size in bytes, which changes only as drives come and go; 0: the volume shares none.
+    pub size: u64,
+    /// Capacity for data in bytes.
+    pub capacity: u64,
+    /// Bytes that are in use.
+    pub used: u64,
 }
+
+/// Usage levels of shared storage that are reported to hosts, in percent.
+pub const SOFT_THRESHOLDS: [u8; 3] = [80, 90, 95];
 
 /// A block volume. See the crate's documentation.
 pub trait Volume: Send + Sync {

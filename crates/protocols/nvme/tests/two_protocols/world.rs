@@ -121,6 +121,7 @@ impl World {
             physical_block_size: 4096,
             max_transfer_blocks: 8192,
             persistent_reservations_store: true,
+            soft_thresholds: &[],
             product_revision: "1".into(),
         };
         Self {

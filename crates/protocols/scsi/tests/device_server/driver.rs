@@ -40,6 +40,7 @@ pub fn config(block_size: u32, block_count: u64) -> LogicalUnitConfig {
         physical_block_size: 4096,
         max_transfer_blocks: 4096,
         persistent_reservations_store: true,
+        soft_thresholds: &[],
         product_revision: "0.1".into(),
     }
 }

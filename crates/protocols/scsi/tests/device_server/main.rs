@@ -6,6 +6,7 @@ mod identification;
 mod media;
 mod mode_pages;
 mod model;
+mod provisioning;
 mod random;
 mod sanitize;
 mod supported_commands;

@@ -35,10 +35,11 @@ fn all_pages_come_in_order_behind_header_and_block_descriptor() {
     assert_eq!(usize::from(data[0]), data.len() - 1);
     assert_eq!(data[1..4], [0, 0x10, 8]);
     assert_eq!(data[4..12], [0, 0, 3, 232, 0, 0, 2, 0]);
-    assert_eq!(data[12..15], [0x08, 0x12, 0x04]);
-    assert_eq!(data[32..44], control(false, false));
-    assert_eq!(data[44..47], [0x1c, 10, 0x08]);
-    assert_eq!(data.len(), 56);
+    assert_eq!(data[12..24], [0x01, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(data[24..27], [0x08, 0x12, 0x04]);
+    assert_eq!(data[44..56], control(false, false));
+    assert_eq!(data[56..59], [0x1c, 10, 0x08]);
+    assert_eq!(data.len(), 68);
     let subpages = device.run(&[0x1a, 0, 0x3f, 0xff, 255, 0]).good().data_in;
     assert_eq!(subpages, data);
 }

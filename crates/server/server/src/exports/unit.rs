@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_block::reservation::Reservations;
 use longshore_nvme::controller::{Health, Namespace, NamespaceParameters, Subsystems};
-use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
+use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig, SharedSpace};
 use longshore_scsi::unit_attention::UnitAttention;
-use longshore_volume::{AttemptCost, Throttle, Volume, WriteCache};
+use longshore_volume::{AttemptCost, Fullness, SOFT_THRESHOLDS, Throttle, Volume, WriteCache};
 
 use super::vacant::Vacant;
 use crate::config::Copies;
@@ -26,6 +26,15 @@ const MAX_TRANSFER_BYTES_LEAST: u32 = 64 << 10;
 pub(crate) fn max_transfer_bytes(memory: u64) -> u32 {
     let quarter = u32::try_from(memory / 4).unwrap_or(u32::MAX);
     quarter.clamp(MAX_TRANSFER_BYTES_LEAST, MAX_TRANSFER_BYTES)
+}
+
+/// What hosts read in the log of their logical block provisioning.
+fn shared_space(fullness: Fullness) -> SharedSpace {
+    SharedSpace {
+        size: fullness.size,
+        capacity: fullness.capacity,
+        used: fullness.used,
+    }
 }
 
 /// A volume as a logical unit and a namespace.
@@ -70,6 +79,8 @@ impl Unit {
             .map(|bytes| bytes.div_ceil(block_size));
         let max_transfer_blocks = max_transfer_bytes(memory) / block_size;
         let reservations = Reservations::new();
+        let fullness = volume.fullness();
+        let is_thin = unmap_granularity_blocks.is_some();
         let logical_unit = LogicalUnit::new(
             LogicalUnitConfig {
                 uuid: identity.uuid,
@@ -88,10 +99,16 @@ impl Unit {
                 rotational: characteristics.rotational,
                 max_transfer_blocks,
                 persistent_reservations_store: keeps_reservations,
+                soft_thresholds: if is_thin && fullness.size > 0 {
+                    &SOFT_THRESHOLDS
+                } else {
+                    &[]
+                },
                 product_revision: product_revision(),
             },
             Arc::clone(&reservations),
         );
+        logical_unit.set_shared_space(shared_space(fullness));
         let namespace = Namespace::new(NamespaceParameters {
             uuid: identity.uuid,
             names: identity.names,
@@ -156,7 +173,9 @@ impl Unit {
 
     /// Tells hosts, once, that use of the space below the volume has reached another soft threshold.
     pub(crate) fn tell_of_fullness(&self, subsystems: &Subsystems, place: usize) {
-        let reached = self.volume.fullness().threshold;
+        let fullness = self.volume.fullness();
+        self.logical_unit.set_shared_space(shared_space(fullness));
+        let reached = fullness.threshold;
         if reached <= self.threshold_told.swap(reached, Ordering::Relaxed) {
             return;
         }

@@ -117,6 +117,7 @@ pub(crate) fn config() -> LogicalUnitConfig {
         physical_block_size: 4096,
         max_transfer_blocks: 8192,
         persistent_reservations_store: true,
+        soft_thresholds: &[],
         product_revision: "1".into(),
     }
 }
