@@ -203,11 +203,23 @@ pub fn parts(probe: &Probe, direction: Direction) -> Result<PartsFile, FitError>
         return Err(FitError::Singular);
     }
     Ok(PartsFile {
-        title: format!("probe of {}", probe.subject.name),
+        title: title(probe, fitted),
         parts,
         sizes,
         depths: vec![1, 2, 4, 8, 16, 32, 64, 128],
     })
+}
+
+/// Names the probed volume, and the error of the fit at loads that were kept back.
+fn title(probe: &Probe, fitted: &Fitted) -> String {
+    let name = &probe.subject.name;
+    fitted.error.as_ref().map_or_else(
+        || format!("probe of {name}"),
+        |error| {
+            let (median, worst) = (error.median_percent, error.worst_percent);
+            format!("probe of {name}; at loads kept back, off by {median:.1} % at the median, {worst:.1} % at worst")
+        },
+    )
 }
 
 fn set_up(probe: &Probe, direction: Direction, fitted: &Fitted) -> Result<Parts, FitError> {
@@ -1012,11 +1024,14 @@ impl<'a> Problem<'a> {
         groups
     }
 
-    /// What remains for the medium at depth 1, by size.
+    /// What remains for the medium at depth 1, by size: of random operations, and in order where these are all there is.
     fn storage_times(&self, at: &[f64]) -> Vec<(u64, Spread)> {
         let parts = self.with(at);
         let mut times = BTreeMap::new();
-        for point in &self.points {
+        let of_points = self.points.iter().copied();
+        let (random, others): (Vec<&PointFacts>, Vec<&PointFacts>) =
+            of_points.partition(|it| it.pattern == Pattern::Random);
+        for point in others.into_iter().chain(random) {
             let alone = point.depth == 1 && point.connections == 1;
             if !alone || point.pattern == Pattern::OnePlace {
                 continue;

@@ -246,6 +246,8 @@ pub struct ServerFacts {
     pub user_us_per_op: f64,
     /// Share of the time that a loop was ready and had no processor.
     pub waiting_for_core: f64,
+    /// That time, of all event loops together, in microseconds.
+    pub observed_us: u64,
     pub wake_up_us: Option<f64>,
     /// Times that its event loops went to sleep.
     pub sleeps: u64,

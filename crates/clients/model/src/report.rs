@@ -164,7 +164,7 @@ impl Report {
                 digits(point.bytes_per_second.value / 1e6),
                 Microseconds(latency.value).to_string(),
                 brackets(latency, |us| Microseconds(us).to_string()),
-                point.limiting.name(),
+                limit(point),
                 next(point.next),
             ]);
         }
@@ -206,8 +206,8 @@ impl Report {
                 digits(after.bytes_per_second.value / 1e6),
                 Microseconds(before.latency_us.value).to_string(),
                 Microseconds(after.latency_us.value).to_string(),
-                before.limiting.name(),
-                after.limiting.name(),
+                limit(before),
+                limit(after),
                 next(after.next),
             ]);
         }
@@ -227,6 +227,15 @@ fn percent(value: f64) -> String {
 
 fn brackets(estimate: Estimate, show: impl Fn(f64) -> String) -> String {
     format!("({} to {})", show(estimate.low), show(estimate.high))
+}
+
+/// What limits, and in how many of the variations, where another limit is as likely as one in twenty.
+fn limit(point: &Point) -> String {
+    let name = point.limiting.name();
+    match point.limiting_share {
+        Some(share) if share < 0.95 => format!("{name} (in {:.0} %)", share * 100.0),
+        _ => name,
+    }
 }
 
 fn next(next: Option<Next>) -> String {
@@ -400,6 +409,18 @@ mod tests {
             what_if: changes.iter().map(change).collect(),
             changed: has_changes.then(|| sweep(&after, sizes, depths)),
             differences: if has_changes { differences } else { Vec::new() },
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_in_doubt_has_its_share() {
+        let mut point = report(&[]).prediction.points[0].clone();
+        let name = point.limiting.name();
+        point.limiting_share = Some(0.62);
+        assert_eq!(limit(&point), format!("{name} (in 62 %)"));
+        for certain in [Some(0.95), None] {
+            point.limiting_share = certain;
+            assert_eq!(limit(&point), name);
         }
     }
 

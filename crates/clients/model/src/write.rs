@@ -100,8 +100,9 @@ impl WriteRules {
 
     /// Time on the wire of command and unsolicited data.
     fn command_us(&self, unsolicited: f64, link: &Link, headers: &Headers) -> f64 {
-        // The first data travels in the PDU of the command.
-        let more = (unsolicited / self.segment).ceil() - 1.0;
+        // The first data travels in the PDU of the command, where both sides agreed on that.
+        let in_command = !self.is_iscsi || self.immediate_data;
+        let more = (unsolicited / self.segment).ceil() - f64::from(u8::from(in_command));
         link.packed_us(unsolicited + headers.command + headers.data_out * more.max(0.0))
     }
 

@@ -49,6 +49,11 @@ pub fn since(before: &ServerFacts, after: &ServerFacts) -> ServerFacts {
         operations,
         working_us_per_op: per_operation(|facts| facts.working_us_per_op),
         user_us_per_op: per_operation(|facts| facts.user_us_per_op),
+        waiting_for_core: between(
+            (before.waiting_for_core, before.observed_us),
+            (after.waiting_for_core, after.observed_us),
+        ),
+        observed_us: after.observed_us.saturating_sub(before.observed_us),
         sleeps: after.sleeps.saturating_sub(before.sleeps),
         stages: after
             .stages
@@ -118,6 +123,22 @@ mod tests {
         // 300 * 8 - 100 * 4 are 2000 in 200 operations.
         assert!((since.working_us_per_op - 10.0).abs() < 1e-9);
         assert!((since.stages[0].mean_us[5] - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_server_that_lacked_a_processor_only_lately_lacks_it() {
+        let of = |waiting_for_core, observed_us| ServerFacts {
+            waiting_for_core,
+            observed_us,
+            ..ServerFacts::default()
+        };
+        // Nine days without waiting, and then ten seconds of which half were waited for.
+        let days = 9 * 86_400_000_000;
+        let lately = days + 10_000_000;
+        let share = 5_000_000.0 / 777_610_000_000.0;
+        let since = since(&of(0.0, days), &of(share, lately));
+        assert_eq!(since.observed_us, 10_000_000);
+        assert!((since.waiting_for_core - 0.5).abs() < 0.01, "{since:?}");
     }
 
     #[test]

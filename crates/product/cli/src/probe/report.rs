@@ -262,6 +262,21 @@ fn parts(direction: &str, fitted: &Fitted) -> String {
     });
     let title = format!("PARTS OF {}", direction.to_uppercase());
     let mut text = columns(&[&title, "VALUE", "", "SOURCE"], rows.collect());
+    let medium: Vec<String> = fitted
+        .storage_times
+        .iter()
+        .map(|(size, time)| {
+            let (value, spread) = (time.value, time.uncertainty);
+            format!("{} {value:.0} ±{spread:.0} µs", show_size(*size))
+        })
+        .collect();
+    if !medium.is_empty() {
+        let _ = writeln!(
+            text,
+            "\n- without network and processors, one operation takes the medium: {}",
+            medium.join(", ")
+        );
+    }
     for group in &fitted.confounded {
         let names: Vec<String> = group.iter().map(|name| printable(name)).collect();
         let _ = writeln!(

@@ -134,6 +134,12 @@ impl Sample {
             working_us_per_op: mean_us(sum(|shard| shard.times.working_ns), operations),
             user_us_per_op: mean_us(sum(|shard| shard.times.user_ns), operations),
             waiting_for_core: if elapsed > 0.0 { waited / elapsed } else { 0.0 },
+            observed_us: self
+                .shards
+                .iter()
+                .map(|it| it.times.elapsed_ns)
+                .sum::<u64>()
+                / 1000,
             wake_up_us: wake_up.map(|ns| float(ns) / 1e3),
             sleeps: self.shards.iter().map(|it| it.engine.sleeps).sum(),
             cores: u32::try_from(self.shards.len()).unwrap_or(u32::MAX),
@@ -211,6 +217,7 @@ mod tests {
         assert!((facts.working_us_per_op - 6.0).abs() < 1e-9);
         assert!((facts.user_us_per_op - 1.0).abs() < 1e-9);
         assert!((facts.waiting_for_core - 0.05).abs() < 1e-9);
+        assert_eq!(facts.observed_us, 16);
         assert_eq!(facts.wake_up_us, Some(21.0));
         assert_eq!(facts.tcp.len(), 1);
         assert_eq!(facts.tcp[0].rtt_us, Some(40));
