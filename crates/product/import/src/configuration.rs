@@ -218,11 +218,6 @@ impl Draft {
         self.volumes.iter_mut().find(|volume| volume.name == name)
     }
 
-    pub fn target_mut(&mut self, name: &str) -> Option<&mut Target> {
-        let found = |target: &&mut Target| target.name.eq_ignore_ascii_case(name);
-        self.targets.iter_mut().find(found)
-    }
-
     /// The target with a port of this relative identifier.
     pub fn owner_of_port(&self, identifier: u16) -> Option<&str> {
         let has = |target: &&Target| target.relative_ports.iter().any(|it| it.1 == identifier);

@@ -252,6 +252,33 @@ impl Node {
         self.whole(&Verdict::Mapped { to }, ledger);
     }
 
+    /// The same of all below that was looked at.
+    pub fn mapped_where_taken(&self, to: &str, ledger: &mut Ledger) {
+        match &self.value {
+            Value::List(items) if !items.is_empty() => {
+                items
+                    .iter()
+                    .for_each(|item| item.mapped_where_taken(to, ledger));
+            }
+            Value::Object(members) if !members.is_empty() => {
+                let taken = members.iter().filter(|(_, node)| node.taken.get());
+                taken.for_each(|(_, node)| node.mapped_where_taken(to, ledger));
+            }
+            _ if ledger.has(&self.at) => {}
+            _ => ledger.mapped(&self.at, to.to_owned()),
+        }
+    }
+
+    /// Refuses a member that has another value than this one, which says what is so here anyway.
+    pub fn refuse_unless(&self, name: &str, value: &str, why: &str, ledger: &mut Ledger) {
+        let Some(node) = self.get(name) else { return };
+        if node.is_nothing() || node.text().as_deref() == Some(value) {
+            node.default_whole(ledger);
+        } else {
+            node.refused_whole(why, ledger);
+        }
+    }
+
     pub fn default_whole(&self, ledger: &mut Ledger) {
         self.whole(&Verdict::SameAsDefault, ledger);
     }

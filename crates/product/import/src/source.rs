@@ -55,7 +55,7 @@ impl Format {
                 None
             };
         }
-        text.lines().find_map(|line| {
+        let by_line = text.lines().find_map(|line| {
             let line = line.trim();
             let first = line.split_whitespace().next().unwrap_or_default();
             match first {
@@ -70,7 +70,10 @@ impl Format {
                 }
                 _ => None,
             }
-        })
+        });
+        // Debian's targets.conf has nothing else.
+        let includes = |line: &str| line.trim_start().starts_with("include ");
+        by_line.or_else(|| text.lines().any(includes).then_some(Self::Tgt))
     }
 }
 

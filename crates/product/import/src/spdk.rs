@@ -96,7 +96,7 @@ impl Machine {
             other => return unknown_call(call, other, &mut draft.ledger),
         };
         match done {
-            Ok(to) => call.mapped_whole(&to, &mut draft.ledger),
+            Ok(to) => call.mapped_where_taken(&to, &mut draft.ledger),
             Err(why) => call.refused_whole(&why, &mut draft.ledger),
         }
     }
@@ -206,7 +206,8 @@ impl Machine {
                 "the model is that of this server; hosts tell namespaces by UUID and NGUID",
             );
         }
-        params.refuse("ana_reporting", "", &mut draft.ledger);
+        let why = "all namespaces are optimized";
+        params.ignore("ana_reporting", why, &mut draft.ledger);
         for (key, _) in params.members() {
             if !matches!(
                 key.as_str(),
@@ -274,6 +275,15 @@ impl Machine {
             "all namespaces are optimized",
             &mut draft.ledger,
         );
+        for (key, why) in [
+            (
+                "no_auto_visible",
+                "hosts of a subsystem see all of its namespaces; make a subsystem for some of them",
+            ),
+            ("hide_metadata", "metadata are not supported"),
+        ] {
+            namespace.refuse_unless(key, "false", why, &mut draft.ledger);
+        }
         namespace.refuse(
             "ptpl_file",
             "reservations of SPDK are not taken over",
@@ -329,6 +339,11 @@ impl Machine {
         let mut tags = Vec::new();
         for portal in params.list("portals") {
             let address = address(portal, "host", "port", 3260)?;
+            portal.ignore(
+                "cpumask",
+                "the server places its connections by itself",
+                &mut draft.ledger,
+            );
             tags.push(draft.portal(&address));
         }
         params.ignore("private", "all portals are in discovery", &mut draft.ledger);
@@ -436,6 +451,12 @@ impl Machine {
                     ..Rule::default()
                 });
             }
+        }
+        if !target.rows.is_empty() {
+            draft.ledger.note(
+                "SPDK makes product, serial number and NAA name of a LUN from its block device; they are others here: \
+                 take them from a host (`sg_inq`, `sg_inq --page=di`) for `product`, `serial` and `naa`",
+            );
         }
         if params.list("pg_ig_maps").len() > 1 {
             draft.ledger.note(format!(
@@ -610,6 +631,11 @@ fn listener(params: &Node, draft: &mut Draft) -> Result<String, String> {
     }
     let secure = params.get("secure_channel").and_then(Node::switch) == Some(true);
     let address = address(place, "traddr", "trsvcid", 4420)?;
+    let why = "it follows from the address";
+    place.ignore("adrfam", why, &mut draft.ledger);
+    params.ignore("sock_impl", "it tunes SPDK", &mut draft.ledger);
+    let why = "all paths are optimized";
+    params.refuse_unless("ana_state", "optimized", why, &mut draft.ledger);
     let list = match nqn.contains("discovery") {
         true => &mut draft.nvme_discovery,
         false => &mut draft.nvme,
@@ -631,10 +657,16 @@ fn listener(params: &Node, draft: &mut Draft) -> Result<String, String> {
     ))
 }
 
-fn transport(params: &Node, _: &mut Draft) -> Result<String, String> {
+fn transport(params: &Node, draft: &mut Draft) -> Result<String, String> {
     let kind = text(params, "trtype")?;
     if !kind.eq_ignore_ascii_case("tcp") {
         return Err(format!("transport {kind}: only TCP is served"));
+    }
+    for (key, _) in params.members() {
+        if key != "trtype" {
+            let why = "the server has limits of its own";
+            params.ignore(key, why, &mut draft.ledger);
+        }
     }
     Ok("NVMe/TCP, with this server's limits".to_owned())
 }

@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod tgt;
+
+use tgt::TGT;
+
 fn source(text: &str) -> Source {
     Source {
         name: "source".to_owned(),
@@ -278,109 +282,6 @@ fn scst_of_the_procfs_era_needs_the_names_of_its_targets() {
     let found = refused(Format::Scst, SCST_OLD);
     assert_eq!(found.len(), 1);
     assert!(found[0].1.contains("--target"), "{found:?}");
-}
-
-const TGT: &str = "\
-# targets.conf
-default-driver iscsi
-ignore-errors no
-<target iqn.2026-11.com.example:first>
-    backing-store /srv/a.img
-    <backing-store /srv/b.img>
-        lun 1
-        write-cache off
-        vendor_id MyCompany Inc.
-        scsi_sn 4711
-    </backing-store>
-    backing-store /dev/vg/c   # a device
-    incominguser ann secret-of-twelve
-    initiator-name iqn.1993-08.org.debian:01:web1
-    MaxOutstandingR2T 8
-</target>
-<target iqn.2026-11.com.example:second>
-    backing-store /srv/d.img
-</target>
-";
-
-#[test]
-fn tgt_numbers_disks_from_one_and_names_them_by_target_and_lun() {
-    let (config, secrets, report) = taken(Format::Tgt, TGT);
-    let target = &config["target"][0];
-    let rows = target["luns"].as_array().unwrap().iter();
-    let rows: Vec<_> = rows
-        .map(|row| {
-            (
-                row["lun"].as_integer().unwrap(),
-                row["volume"].as_str().unwrap(),
-            )
-        })
-        .collect();
-    // /srv/b.img has LUN 1, so the others have what is free.
-    assert_eq!(rows, [(2, "first-2"), (1, "first-1"), (3, "first-3")]);
-    let volumes = config["volume"].as_array().unwrap();
-    assert_eq!(
-        volumes[0]["serial"].as_str(),
-        Some("                              beaf12")
-    );
-    assert_eq!(
-        volumes[0]["naa"].as_str(),
-        Some("naa.60000000000000000e00000000010002")
-    );
-    assert_eq!(volumes[0]["vendor"].as_str(), Some("IET"));
-    assert_eq!(volumes[1]["write-through"].as_bool(), Some(true));
-    assert_eq!(volumes[1]["vendor"].as_str(), Some("MyCompan"));
-    assert_eq!(volumes[2]["backend"].as_str(), Some("block"));
-    assert_eq!(
-        volumes[3]["naa"].as_str(),
-        Some("naa.60000000000000000e00000000020001")
-    );
-    assert_eq!(secrets.len(), 1);
-    let silent = ["</backing-store>", "</target>"];
-    assert_eq!(unaccounted(TGT, &report, &silent), Vec::<String>::new());
-}
-
-#[test]
-fn tgt_blocks_of_one_name_are_one_target() {
-    let text = "<target iqn.2026-11.x:t>\nbacking-store /a\n</target>\n<target iqn.2026-11.x:t>\n\
-                incominguser u secretsecretsecret\n</target>\n";
-    let (config, _, _) = taken(Format::Tgt, text);
-    let targets = config["target"].as_array().unwrap();
-    assert_eq!(targets.len(), 1);
-    assert_eq!(targets[0]["accounts"][0]["user"].as_str(), Some("u"));
-}
-
-#[test]
-fn what_tgt_serves_beyond_disks_is_refused() {
-    let text = "include /etc/tgt/conf.d/*.conf\n<target iqn:2018-04.x>\nbacking-store /a\n</target>\n\
-                <target iqn.2026-11.x:t>\n<backing-store /b>\ndevice-type tape\n</backing-store>\n\
-                initiator-address 192.0.2.1\nparams x\n</target>\n";
-    let lines: Vec<u32> = refused(Format::Tgt, text)
-        .into_iter()
-        .map(|(line, _)| line)
-        .collect();
-    assert_eq!(lines, [1, 2, 3, 7, 9, 10]);
-}
-
-#[test]
-fn tgt_includes_are_read_where_they_may_be() {
-    let read = |pattern: &str| match pattern {
-        "/etc/more" => Ok(vec![Source {
-            name: "more".to_owned(),
-            text: "<target iqn.2026-11.x:more>\nbacking-store /m\n</target>\n".to_owned(),
-        }]),
-        "/etc/loop" => Ok(vec![Source {
-            name: "loop".to_owned(),
-            text: "include /etc/loop\n".to_owned(),
-        }]),
-        _ => Err("no such file".to_owned()),
-    };
-    let options = Options {
-        include: Some(&read),
-        ..Options::default()
-    };
-    let found = import(Format::Tgt, &source("include /etc/more\n"), &options).unwrap();
-    assert_eq!(found.configuration.counts(), (1, 1, 0));
-    assert!(import(Format::Tgt, &source("include /etc/loop\n"), &options).is_err());
 }
 
 const LIO: &str = r#"{
@@ -946,6 +847,43 @@ fn the_calls_of_spdk_are_carried_out_in_order() {
         config["listen"]["iscsi"][0].as_str(),
         Some("127.0.0.1:3260")
     );
+}
+
+#[test]
+fn what_is_not_known_of_a_call_of_spdk_is_refused_and_defaults_are_not() {
+    let with = |namespace: &str, listener: &str| {
+        SPDK.replace(
+            "\"bdev_name\": \"Malloc0\"",
+            &format!("\"bdev_name\": \"Malloc0\", {namespace}"),
+        )
+        .replace(
+            "\"listen_address\": {",
+            &format!("{listener}, \"listen_address\": {{"),
+        )
+    };
+    let same = with(
+        "\"no_auto_visible\": false",
+        "\"ana_state\": \"optimized\", \"sock_impl\": \"posix\"",
+    );
+    taken(Format::Spdk, &same);
+    for (namespace, listener, wanted) in [
+        (
+            "\"no_auto_visible\": true",
+            "\"ana_state\": \"optimized\"",
+            11,
+        ),
+        (
+            "\"nsid\": 1, \"of_tomorrow\": 7",
+            "\"secure_channel\": false",
+            11,
+        ),
+        ("\"nsid\": 1", "\"ana_state\": \"inaccessible\"", 13),
+    ] {
+        let found = refused(Format::Spdk, &with(namespace, listener));
+        let lines: Vec<u32> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [wanted], "{found:?}");
+        assert!(!found[0].1.is_empty());
+    }
 }
 
 #[test]

@@ -181,7 +181,8 @@ fn into<'a>(open: &'a mut [Block], items: &'a mut Vec<Item>) -> &'a mut Vec<Item
 /// Lines without comments; one that ends in `\` goes on in the next.
 fn logical_lines(text: &str) -> Vec<(u32, String)> {
     let mut logical: Vec<(u32, String)> = Vec::new();
-    let mut goes_on = false;
+    // The line that belongs to the one before.
+    let mut next = None;
     for line in lines(text) {
         let bare = without_comment(line.text);
         let (bare, more) = match bare.strip_suffix('\\') {
@@ -189,13 +190,13 @@ fn logical_lines(text: &str) -> Vec<(u32, String)> {
             None => (bare, false),
         };
         match logical.last_mut() {
-            Some((_, text)) if goes_on => {
+            Some((_, text)) if next == Some(line.number) => {
                 text.push(' ');
                 text.push_str(bare);
             }
             _ => logical.push((line.number, bare.to_owned())),
         }
-        goes_on = more;
+        next = more.then_some(line.number + 1);
     }
     logical.retain(|(_, text)| !text.is_empty());
     logical

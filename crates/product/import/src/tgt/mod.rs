@@ -1,9 +1,12 @@
 //! tgt: `targets.conf`, which tgt-admin reads by Perl's Config::General.
 //!
-//! tgt's LUN 0 is its controller, so disks begin at 1: backing stores first, direct stores after them, and `lun N`
-//! where it stands. Disks of tgt have a name and a serial number that follow from the numbers of target and LUN.
+//! tgt's LUN 0 is its controller, so disks begin at 1: backing stores first, direct stores after them, each kind in the
+//! order of their paths, and `lun N` where it stands. Targets are numbered in the order of their names, each one higher
+//! than that before, or as `controller_tid` says. Disks have a name and a serial number that follow from both numbers.
 
 mod grammar;
+
+use std::collections::BTreeMap;
 
 use crate::configuration::{Account, Backend, Draft, Row, Rule, Target, Volume};
 use crate::report::At;
@@ -30,13 +33,13 @@ pub(crate) fn read(
         draft.ledger.note("tgt listens on all addresses unless its command line says otherwise (`--iscsi portal=`)");
     }
     let mut default_driver = "iscsi".to_owned();
-    let mut number = 0;
+    // Blocks of one name are one target there.
+    let mut targets: BTreeMap<String, Vec<Block>> = BTreeMap::new();
     for item in items {
         match item {
             Item::Directive(directive) => global(&directive, &mut default_driver, draft),
             Item::Block(block) if block.kind == "target" => {
-                number += 1;
-                read_target(&block, number, &default_driver, draft);
+                targets.entry(block.name.clone()).or_default().push(block);
             }
             Item::Block(block) => {
                 let why = "this block is not known here";
@@ -44,7 +47,22 @@ pub(crate) fn read(
             }
         }
     }
+    let mut number = 0;
+    for blocks in targets.values() {
+        number = own_number(blocks).unwrap_or(number + 1);
+        read_target(blocks, number, &default_driver, draft);
+    }
     Ok(())
+}
+
+/// The number that a target was given.
+fn own_number(blocks: &[Block]) -> Option<u32> {
+    let items = blocks.iter().flat_map(|block| &block.items);
+    let mut numbers = items.filter_map(|item| match item {
+        Item::Directive(it) if it.key == "controller_tid" => it.value.parse().ok(),
+        _ => None,
+    });
+    numbers.next_back().filter(|number| *number < u32::MAX)
 }
 
 fn global(directive: &Directive, default_driver: &mut String, draft: &mut Draft) {
@@ -64,18 +82,14 @@ fn global(directive: &Directive, default_driver: &mut String, draft: &mut Draft)
                 draft.discovery.accounts.push(account);
                 draft.ledger.mapped(at, "[discovery]");
             }
-            None => draft
-                .ledger
-                .refused(at, "an account is a user and a secret"),
+            None => draft.ledger.refused(at, NO_ACCOUNT),
         },
         "outgoingdiscoveryuser" => match account(&directive.value) {
             Some(account) => {
                 draft.discovery.mutual = Some(account);
                 draft.ledger.mapped(at, "[discovery]");
             }
-            None => draft
-                .ledger
-                .refused(at, "an account is a user and a secret"),
+            None => draft.ledger.refused(at, NO_ACCOUNT),
         },
         "ignore-errors" => draft.ledger.ignored(at, "of tgt-admin"),
         "control-port" => draft
@@ -91,14 +105,19 @@ fn global(directive: &Directive, default_driver: &mut String, draft: &mut Draft)
     }
 }
 
+/// `None`: it is not a user and a secret. What `tgt-admin --dump` writes in place of a secret is none.
 fn account(text: &str) -> Option<Account> {
     let mut parts = text.split_whitespace();
     let (user, secret) = (parts.next()?, parts.next()?);
-    parts.next().is_none().then(|| Account {
+    let is_whole = parts.next().is_none() && secret != "PLEASE_CORRECT_THE_PASSWORD";
+    is_whole.then(|| Account {
         user: user.to_owned(),
         secret: secret.to_owned(),
     })
 }
+
+const NO_ACCOUNT: &str =
+    "an account is a user and a secret, which `tgt-admin --dump` leaves out: take it from /etc/tgt";
 
 /// A store of a target.
 struct Store {
@@ -107,6 +126,8 @@ struct Store {
     /// LUN that the directive `lun` gives.
     number: Option<u32>,
     direct: bool,
+    /// It has directives of its own.
+    is_block: bool,
     disk: Disk,
     refused: bool,
 }
@@ -123,23 +144,29 @@ struct Disk {
     serial: Option<String>,
 }
 
-fn read_target(block: &Block, number: u32, default_driver: &str, draft: &mut Draft) {
-    let name = block.name.as_str();
+fn read_target(blocks: &[Block], number: u32, default_driver: &str, draft: &mut Draft) {
+    let refuse = |draft: &mut Draft, why: &str| {
+        for block in blocks {
+            block.each(&mut |at| draft.ledger.refused(at, why));
+        }
+    };
+    let items = || blocks.iter().flat_map(|block| &block.items);
+    let name = blocks.first().map_or("", |block| block.name.as_str());
     if !values::iscsi_name(name) {
         let why =
             "this is no iSCSI name (iqn.YYYY-MM.domain:name); hosts have to log in to a new one";
-        return block.each(&mut |at| draft.ledger.refused(at, why));
+        return refuse(draft, why);
     }
-    if default_driver != "iscsi" && !block.items.iter().any(is_iscsi) {
+    if default_driver != "iscsi" && !items().any(is_iscsi) {
         let why = format!("driver `{default_driver}`: only iSCSI is served");
-        return block.each(&mut |at| draft.ledger.refused(at, why.clone()));
+        return refuse(draft, &why);
     }
     let mut target = Target {
         name: name.to_owned(),
         ..Target::default()
     };
     let (mut stores, mut names, mut common) = (Vec::new(), Vec::new(), Disk::default());
-    for item in &block.items {
+    for item in items() {
         match item {
             Item::Directive(directive) => match directive.key.as_str() {
                 "backing-store" | "direct-store" => stores.push(store(directive)),
@@ -160,26 +187,13 @@ fn read_target(block: &Block, number: u32, default_driver: &str, draft: &mut Dra
             ..Rule::default()
         });
     }
-    draft.ledger.mapped(&block.at, format!("target {name}"));
-    let stores = numbered(stores);
-    for (store, lun) in stores {
-        if !store.refused {
-            serve(store, (number, lun), &common, &mut target, draft);
-        }
+    for block in blocks {
+        draft.ledger.mapped(&block.at, format!("target {name}"));
     }
-    match draft.target_mut(name) {
-        // Blocks of one name are one target there.
-        Some(known) => {
-            known.rows.extend(target.rows);
-            known.rules.extend(target.rules);
-            known.negotiated.extend(target.negotiated);
-            known
-                .authentication
-                .accounts
-                .extend(target.authentication.accounts);
-        }
-        None => draft.targets.push(target),
+    for (store, lun) in numbered(stores, draft) {
+        serve(store, (number, lun), &common, &mut target, draft);
     }
+    draft.targets.push(target);
 }
 
 fn is_iscsi(item: &Item) -> bool {
@@ -211,6 +225,7 @@ fn store(directive: &Directive) -> Store {
         path: directive.value.clone(),
         number: None,
         direct: directive.key == "direct-store",
+        is_block: false,
         disk: Disk::default(),
         refused: false,
     }
@@ -222,6 +237,7 @@ fn store_block(block: &Block, draft: &mut Draft) -> Store {
         path: block.name.clone(),
         number: None,
         direct: block.kind == "direct-store",
+        is_block: true,
         disk: Disk::default(),
         refused: false,
     };
@@ -261,10 +277,24 @@ fn store_block(block: &Block, draft: &mut Draft) -> Store {
     store
 }
 
-/// Stores with their LUNs: those that are given first, then the free numbers from 1.
-fn numbered(stores: Vec<Store>) -> Vec<(Store, u32)> {
+/// Stores with their LUNs: those that are given, and the free numbers from 1 for the others, in the order of their paths.
+fn numbered(mut stores: Vec<Store>, draft: &mut Draft) -> Vec<(Store, u32)> {
+    for direct in [false, true] {
+        let is_mixed = |is_block: bool| {
+            let mut of_kind = stores.iter().filter(|store| store.direct == direct);
+            of_kind.any(|store| store.is_block == is_block && !store.refused)
+        };
+        if is_mixed(true) && is_mixed(false) {
+            let why = "tgt-admin does not take stores with and without directives of their own in one target";
+            for store in stores.iter_mut().filter(|it| it.direct == direct) {
+                draft.ledger.refused(&store.at, why);
+                store.refused = true;
+            }
+        }
+    }
+    stores.retain(|store| !store.refused);
+    stores.sort_by(|one, other| (one.direct, &one.path).cmp(&(other.direct, &other.path)));
     let mut taken: Vec<u32> = stores.iter().filter_map(|store| store.number).collect();
-    let (direct, backing): (Vec<_>, Vec<_>) = stores.into_iter().partition(|store| store.direct);
     let number = |store: Store| {
         let lun = store.number.unwrap_or_else(|| {
             let free = (1..u32::MAX).find(|lun| !taken.contains(lun));
@@ -273,7 +303,7 @@ fn numbered(stores: Vec<Store>) -> Vec<(Store, u32)> {
         taken.push(lun);
         (store, lun)
     };
-    backing.into_iter().chain(direct).map(number).collect()
+    stores.into_iter().map(number).collect()
 }
 
 fn serve(store: Store, place: (u32, u32), common: &Disk, target: &mut Target, draft: &mut Draft) {
@@ -427,14 +457,14 @@ fn of_target(directive: &Directive, target: &mut Target, draft: &mut Draft) {
                 target.authentication.accounts.push(account);
                 draft.ledger.mapped(at, "accounts");
             }
-            None => draft.ledger.refused(at, "an account is a user and a secret"),
+            None => draft.ledger.refused(at, NO_ACCOUNT),
         },
         "outgoinguser" => match account(value) {
             Some(account) => {
                 target.authentication.mutual = Some(account);
                 draft.ledger.mapped(at, "mutual");
             }
-            None => draft.ledger.refused(at, "an account is a user and a secret"),
+            None => draft.ledger.refused(at, NO_ACCOUNT),
         },
         "initiator-address" => match value {
             "ALL" => draft.ledger.same_as_default(at),
@@ -447,7 +477,10 @@ fn of_target(directive: &Directive, target: &mut Target, draft: &mut Draft) {
             "iscsi" => draft.ledger.same_as_default(at),
             driver => draft.ledger.refused(at, format!("driver `{driver}`: only iSCSI is served")),
         },
-        "controller_tid" => draft.ledger.ignored(at, "targets have no numbers"),
+        "controller_tid" => match value.parse::<u32>() {
+            Ok(_) => draft.ledger.mapped(at, "names and serial numbers of the disks"),
+            Err(_) => draft.ledger.refused(at, "this is no number of a target"),
+        },
         "allow-in-use" | "nop_count" => draft.ledger.ignored(at, "the server has limits of its own"),
         "nop_interval" => match value.parse::<u64>() {
             Ok(seconds) => draft.limit(at, "nop-interval", seconds.to_string()),
