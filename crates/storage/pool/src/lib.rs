@@ -54,6 +54,8 @@ mod mirror;
 mod mirror_tests;
 mod open;
 #[cfg(test)]
+mod opening_tests;
+#[cfg(test)]
 mod paging_tests;
 pub mod place;
 mod pool;

@@ -12,6 +12,7 @@ use crate::drive::Drive;
 use crate::format::long;
 use crate::leaves::Purpose;
 use crate::open::{Opening, create_on, open_on};
+use crate::opening_tests::{cut_while_opening, openings_cut_short};
 use crate::place::Codec;
 use crate::testing::{Blocks, Dice, Disks, Planted, Rig, Trouble, plant, set_cache_room};
 use crate::{NewVolume, POOL, Pool, PoolError, SnapshotName, VolumeSettings};
@@ -578,8 +579,14 @@ impl Scene {
         Some(())
     }
 
-    /// Lets `end` do to the drives what a power cut or a kill does, opens the pool again, and compares.
+    /// Does to the drives what a power cut or a kill does, opens the pool again, and compares. Openings are interrupted, too.
     pub(crate) fn interrupt(self, seed: u64) -> Self {
+        self.interrupt_with(seed, &openings_cut_short(seed)).0
+    }
+
+    /// The same, with an opening that is cut short after each of these numbers of operations, before the last one. Gives
+    /// whether one of them had ended before.
+    pub(crate) fn interrupt_with(self, seed: u64, openings: &[u64]) -> (Self, bool) {
         let Self {
             rig,
             pool,
@@ -604,6 +611,11 @@ impl Scene {
         } else {
             disks.kill(seed)
         };
+        let mut has_ended = false;
+        for left in openings {
+            let (next, ended) = cut_while_opening(disks, *left, &members, is_cut, seed);
+            (disks, has_ended) = (next, has_ended || ended);
+        }
         disks.left = u64::MAX;
         let mut rig = Rig::new(disks);
         // Whoever changes the drives of a pool knows both lists, and one of them opens it.
@@ -672,7 +684,7 @@ impl Scene {
             scene.grow(&name).expect("power");
         }
         scene.compare();
-        scene
+        (scene, has_ended)
     }
 
     pub(crate) fn compare(&mut self) {
